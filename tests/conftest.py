@@ -1,1 +1,44 @@
-"""What every test shares."""
+"""What every test shares: in CI a skipped test is a failure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # `need` and the servers' helpers, from any folder of tests
+
+from need import in_ci
+
+OPTIONAL = "optional_in_ci"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", f"{OPTIONAL}(reason): may be skipped in CI: it needs a thing that .ci/run can't bring"
+    )
+
+
+def _fail_if_skipped(report: Any) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, which counts as a failure: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if in_ci() and item.get_closest_marker(OPTIONAL) is None:
+        _fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if in_ci():
+        _fail_if_skipped(report)
+    return report
