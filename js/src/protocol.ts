@@ -1,0 +1,112 @@
+// What travels between Python and the page. m3nb/forms/plan.py and the notebook room define it.
+
+/** What was typed into one field: exactly one of these. An absent field is omitted from the answer. */
+export type RawValue =
+  | { text: string }
+  | { bool: boolean }
+  | { choice: number }
+  | { choices: number[] }
+  | { json: string }
+  | { null: true };
+
+export interface Field {
+  name: string;
+  pointer: string;
+  control: string;
+  label: string;
+  description: string | null;
+  required: boolean;
+  nullable: boolean;
+  empty: boolean;
+  initial: RawValue | null;
+  options: { label: string; description: string | null }[];
+  hint: string | null;
+  attributes: Record<string, string>;
+}
+
+export interface FormPlan {
+  key: string;
+  mode: "form";
+  title: string | null;
+  message: string;
+  description: string | null;
+  fields: Field[];
+  hints: string[];
+  blocked: string | null;
+}
+
+export interface UrlPlan {
+  key: string;
+  mode: "url";
+  message: string;
+  url: { text: string; scheme: string; host: string; path: string };
+  openable: boolean;
+  warnings: string[];
+  blocked: string | null;
+}
+
+export type Plan = FormPlan | UrlPlan;
+
+export interface Round {
+  round_id: string;
+  index: number;
+  limit: number | null;
+  /** ISO 8601 with offset. */
+  deadline: string | null;
+  requests: Plan[];
+}
+
+export interface View {
+  state: "queued" | "starting" | "running" | "waiting" | "finished";
+  status: string;
+  outcome: string | null;
+  error: string | null;
+  server: string | null;
+  operation: string | null;
+  round: Round | null;
+  execution_id: string;
+  /** Seconds since the round was asked, or else since the run began, when this view was made. */
+  elapsed: number | null;
+}
+
+export type Action = "accept" | "decline" | "cancel";
+
+export interface Response {
+  action: Action;
+  values?: Record<string, RawValue>;
+}
+
+export interface FieldError {
+  request_key: string;
+  pointer: string;
+  keyword: string;
+  message: string;
+}
+
+export interface Answered {
+  round_id: string;
+  action: string;
+  items: { label: string; text: string }[];
+  at: string | null;
+}
+
+/** A message that the page sends again until it is acknowledged. */
+export type Outgoing =
+  | { kind: "ready" }
+  | { kind: "submit"; round_id: string; responses: Record<string, Response> }
+  | { kind: "cancel_run" };
+
+export type Incoming =
+  | { kind: "ack"; id: string }
+  | { kind: "invalid"; id: string; round_id: string; errors: FieldError[]; message: string }
+  | { kind: "accepted"; id: string; round_id: string }
+  | { kind: "refused"; id: string; round_id: string; message: string }
+  | { kind: "summary"; rounds: Answered[] };
+
+/** The part of anywidget's model that is used here. */
+export interface Model {
+  get(name: "view"): View;
+  on(event: string, callback: (...args: never[]) => void): void;
+  off(event: string, callback: (...args: never[]) => void): void;
+  send(content: unknown): void;
+}

@@ -1,0 +1,259 @@
+"""The drawing plan of a request: what the page needs to know, as JSON, and no answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from m3nb.elicitation import FormElicitationRequest, UrlElicitationRequest
+from m3nb.errors import ManagedInputValidationError
+from m3nb.forms.shapes import Control, Shape, form_of, json_text, text_of
+from m3nb.forms.urls import UrlParts, take_apart
+from m3nb.forms.values import WHOLE, RawValue, raw_of
+from m3nb.validity import check_content, unchecked_patterns
+
+
+class Option(TypedDict):
+    """One entry of a choice; the page sends its place in the list."""
+
+    label: str
+    description: str | None
+
+
+class Field(TypedDict):
+    """One control. ``pointer`` is a JSON Pointer into the content; errors name it or something below it.
+
+    ``empty`` says that an empty text or list may be sent on purpose; ``initial`` is the valid default.
+    """
+
+    name: str
+    pointer: str
+    control: Control
+    label: str
+    description: str | None
+    required: bool
+    nullable: bool
+    empty: bool
+    initial: RawValue | None
+    options: list[Option]
+    hint: str | None
+    attributes: dict[str, str]
+
+
+class FormPlan(TypedDict):
+    """A form. ``blocked`` says why accept cannot be offered."""
+
+    key: str
+    mode: Literal["form"]
+    title: str | None
+    message: str
+    description: str | None
+    fields: list[Field]
+    hints: list[str]
+    blocked: str | None
+
+
+class UrlPlan(TypedDict):
+    """A request to visit a URL. It is a link only when ``openable``."""
+
+    key: str
+    mode: Literal["url"]
+    message: str
+    url: UrlParts
+    openable: bool
+    warnings: list[str]
+    blocked: str | None
+
+
+_MAX_LABEL = 120
+
+
+def compile_form(request: FormElicitationRequest | UrlElicitationRequest) -> FormPlan | UrlPlan:
+    """The plan of a request whose schema passed `m3nb.validity.check_schema`. Never raises for such a request."""
+    if isinstance(request, UrlElicitationRequest):
+        parts, warnings, refusal = take_apart(request.url)
+        return {
+            "key": request.request_key,
+            "mode": "url",
+            "message": request.message,
+            "url": parts,
+            "openable": refusal is None,
+            "warnings": warnings,
+            "blocked": refusal,
+        }
+    root, shapes = form_of(request.requested_schema)
+    if not shapes and _refused(request, {}):
+        shapes = [WHOLE]
+    drawn = [shape for shape in shapes if shape.possible]
+    stuck = next((shape for shape in shapes if shape.required and not shape.possible), None)
+    defaults = {shape.name: shape.schema["default"] for shape in drawn if "default" in shape.schema}
+    bad_defaults = _refused(request, defaults)
+    empties: dict[str, Any] = {shape.name: _empty_of(shape) for shape in drawn if _empty_of(shape) is not None}
+    bad_empties = _refused(request, empties)
+    fields = [
+        _field(
+            shape,
+            default_fits=shape.name in defaults and shape.name not in bad_defaults,
+            empty=shape.name in empties and shape.name not in bad_empties,
+        )
+        for shape in drawn
+    ]
+    _name_by_message(request, fields)
+    return {
+        "key": request.request_key,
+        "mode": "form",
+        "title": _heading(root, fields),
+        "message": request.message,
+        "description": text_of(root, "description"),
+        "fields": fields,
+        "hints": _hints(request),
+        "blocked": f"“{stuck.label}” is required, but no value of it would be valid." if stuck else None,
+    }
+
+
+def _refused(request: FormElicitationRequest, content: dict[str, Any]) -> set[str]:
+    """The names in ``content`` whose value is not valid for the property alone; ``""`` for the content as a whole."""
+    try:
+        errors = check_content(request, content)
+    except ManagedInputValidationError:  # the check took too long: nothing is known to be valid
+        return {"", *content}
+    return {
+        error["pointer"].split("/")[1].replace("~1", "/").replace("~0", "~") if error["pointer"] else ""
+        for error in errors
+    }
+
+
+def _empty_of(shape: Shape) -> Any:
+    if shape.control in ("text", "textarea", "password", "email", "uri"):
+        return ""
+    return [] if shape.control == "multi" else None
+
+
+def _field(shape: Shape, *, default_fits: bool, empty: bool) -> Field:
+    schema = shape.schema
+    initial = raw_of(shape, schema["default"]) if default_fits else None
+    hints = _bounds(shape)
+    if "default" in schema and initial is None:
+        hints.append("the server's default is not valid here and was left out")
+    return {
+        "name": shape.name,
+        "pointer": shape.pointer,
+        "control": shape.control,
+        "label": shape.label,
+        "description": text_of(schema, "description"),
+        "required": shape.required,
+        "nullable": shape.nullable,
+        "empty": empty,
+        "initial": initial,
+        "options": [{"label": choice.label, "description": choice.description} for choice in shape.choices],
+        "hint": _sentence(hints),
+        "attributes": _attributes(shape),
+    }
+
+
+def _sentence(parts: list[str]) -> str | None:
+    text = " · ".join(parts)
+    return text[:1].upper() + text[1:] if text else None
+
+
+def _attributes(shape: Shape) -> dict[str, str]:
+    examples = shape.schema.get("examples")
+    example = examples[0] if isinstance(examples, (list, tuple)) and examples else None
+    if shape.control == "json":
+        return {"placeholder": json_text(example) if example is not None else _json_example(shape)}
+    attributes = {"inputmode": _INPUT_MODES[shape.control]} if shape.control in _INPUT_MODES else {}
+    if isinstance(example, (str, int, float)) and not isinstance(example, bool):
+        attributes["placeholder"] = example if isinstance(example, str) else json_text(example)
+    return attributes
+
+
+_INPUT_MODES: dict[str, str] = {"email": "email", "uri": "url", "number": "decimal", "integer": "numeric"}
+
+
+def _json_example(shape: Shape) -> str:
+    kind = shape.schema.get("type")
+    properties = shape.schema.get("properties")
+    if isinstance(properties, Mapping) and properties:
+        return "{" + ", ".join(f"{json_text(name)}: …" for name in list(properties)[:6]) + "}"
+    return {"object": "{…}", "array": "[…]"}.get(kind, "JSON") if isinstance(kind, str) else "JSON"
+
+
+def _bounds(shape: Shape) -> list[str]:
+    """What the schema asks of a value, in words (JSON Schema validation keywords)."""
+    schema, parts = shape.schema, []
+    if shape.control in ("text", "email", "uri", "password", "textarea"):
+        parts += _range(schema, "minLength", "maxLength", "characters")
+        pattern = text_of(schema, "pattern")
+        if pattern and len(pattern) <= _MAX_LABEL:
+            parts.append(f"pattern {pattern}")
+    elif shape.control in ("number", "integer"):
+        parts += ["whole number"] if shape.control == "integer" else []
+        parts += _limits(schema)
+        if _is_number(schema.get("multipleOf")):
+            parts.append(f"a multiple of {json_text(schema['multipleOf'])}")
+    elif shape.control == "multi":
+        parts += [f"choose {part}" for part in _range(schema, "minItems", "maxItems", "")]
+    elif shape.control == "json":
+        kind = schema.get("type")
+        parts.append(
+            {"object": "a JSON object", "array": "a JSON list"}.get(kind if isinstance(kind, str) else "", "JSON")
+        )
+    return parts
+
+
+def _range(schema: Mapping[str, Any], lowest: str, highest: str, unit: str) -> list[str]:
+    low, high = schema.get(lowest), schema.get(highest)
+    low = int(low) if _is_number(low) and low > 0 else None
+    high = int(high) if _is_number(high) else None
+    if low is not None and high is not None:
+        return [
+            f"exactly {json_text(low)} {unit}".rstrip()
+            if low == high
+            else f"{json_text(low)} to {json_text(high)} {unit}".rstrip()
+        ]
+    if low is not None:
+        return [f"at least {json_text(low)} {unit}".rstrip()]
+    return [f"at most {json_text(high)} {unit}".rstrip()] if high is not None else []
+
+
+def _limits(schema: Mapping[str, Any]) -> list[str]:
+    low, high, above, below = (
+        schema.get(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    )
+    # In draft-04 the exclusive keywords are booleans that sharpen the plain ones.
+    above, low = (low, None) if above is True else (above, low)
+    below, high = (high, None) if below is True else (below, high)
+    if _is_number(low) and _is_number(high):
+        return [f"{json_text(low)} to {json_text(high)}"]
+    words = (("more than", above), ("at least", low), ("less than", below), ("at most", high))
+    return [f"{word} {json_text(bound)}" for word, bound in words if _is_number(bound)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _name_by_message(request: FormElicitationRequest, fields: list[Field]) -> None:
+    """A wrapped scalar (``{"value": T}``, as FastMCP sends it) is named by the question itself."""
+    if len(fields) != 1 or fields[0]["name"] != "value" or fields[0]["label"].lower() != "value":
+        return
+    message = request.message.strip()
+    if message and len(message) <= _MAX_LABEL and "\n" not in message:
+        fields[0]["label"] = message
+
+
+def _heading(root: Mapping[str, Any], fields: list[Field]) -> str | None:
+    """The root title, unless it is the name of a class: ``BookingPreferences``, or one word above one field."""
+    title = text_of(root, "title")
+    if title is None or not re.fullmatch(r"[A-Za-z_]\w*", title):
+        return title
+    hump = re.search(r"[a-z0-9][A-Z]|_", title)
+    return None if hump or len(fields) <= 1 else title
+
+
+def _hints(request: FormElicitationRequest) -> list[str]:
+    return [
+        f"The pattern {found['pattern']} cannot be checked here; the server checks it."
+        for found in unchecked_patterns(request.requested_schema)
+    ]
