@@ -30,7 +30,7 @@ ADDRESS = {
     "properties": {
         "street": {"type": "string", "title": "Street", "description": "With the house number", "minLength": 3},
         "city": {"type": "string", "title": "City", "minLength": 2},
-        "postal_code": {"type": "string", "title": "Postal code", "maxLength": 10},
+        "postal_code": {"type": "string", "title": "Postal code", "minLength": 3, "maxLength": 10},
         "deliver_on": {"type": "string", "format": "date", "title": "Deliver on"},
         "speed": {
             "type": "string",

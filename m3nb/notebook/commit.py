@@ -1,0 +1,135 @@
+"""The way of one answer: what was typed, checked, kept in the outbox, committed, acknowledged (DESIGN "Storage").
+
+Everything that goes wrong becomes words for the page. The page keeps what was typed until it hears `accepted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from m3nb.elicitation import ElicitationResponse, FormElicitationRequest, PendingElicitationRound
+from m3nb.errors import ManagedInputConflict, ManagedInputStateError, ManagedInputValidationError, MCPError, StorageBusy
+
+if TYPE_CHECKING:
+    from m3nb.handles import ExecutionHandle
+    from m3nb.storage import ManagedInputRecord, SQLiteExecutionStore
+    from m3nb.validity import FieldError
+
+KEPT = "What you typed is still here."
+ACTIONS = ("accept", "decline", "cancel")
+
+
+class _Invalid(Exception):  # noqa: N818 - never leaves this module
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__()
+        self.errors = errors
+
+
+def commit(store: SQLiteExecutionStore, handle: ExecutionHandle, round_id: str, answers: Any) -> dict[str, Any]:
+    """Commit what a page sent for one round; the reply is ``accepted``, ``invalid`` or ``refused``.
+
+    ``answers``: ``{request_key: {"action": "accept" | "decline" | "cancel", "values": {field: RawValue}}}``.
+    """
+    try:
+        pending = handle.pending_elicitation()
+        if pending is None or pending.round_id != round_id:
+            return refused(_why_not_waiting(_record(store, handle, round_id)))
+        responses = _responses(pending, answers)
+        entry = store.outbox.prepare(handle.execution_id, round_id, responses)
+        handle.respond_elicitation(round_id, responses, idempotency_key=entry.idempotency_key)
+    except _Invalid as found:
+        return _invalid(found.errors)
+    except ManagedInputValidationError as error:
+        errors = error.details.get("errors") or []
+        return _invalid(errors) if errors else refused(f"{error.message} {KEPT}")
+    except (ManagedInputConflict, ManagedInputStateError) as error:
+        return _after_conflict(store, handle, round_id, error)
+    except StorageBusy:
+        return refused(f"The database is busy. {KEPT} Press Submit again.")
+    except MCPError as error:
+        return refused(f"{error.message} {KEPT}")
+    _forget(store, handle.execution_id, round_id)
+    return {"kind": "accepted"}
+
+
+def finish_outbox(store: SQLiteExecutionStore, handle: ExecutionHandle) -> None:
+    """Commit, with its first key, each answer that was stored but never acknowledged.
+
+    An answer whose round was answered otherwise, or has failed, can't be sent any more: its content is dropped. Raises
+    the store's typed errors; then the answer stays in the outbox.
+    """
+    for entry in store.outbox.unacknowledged(handle.execution_id):
+        record = _record(store, handle, entry.round_id)
+        if record is not None and record.status == "pending":
+            handle.respond_elicitation(entry.round_id, entry.responses, idempotency_key=entry.idempotency_key)
+        store.outbox.acknowledge(entry.idempotency_key)
+
+
+def refused(message: str) -> dict[str, Any]:
+    """The reply when nothing was committed and no field is to blame."""
+    return {"kind": "refused", "message": message}
+
+
+def _responses(pending: PendingElicitationRound, answers: Any) -> dict[str, ElicitationResponse]:
+    from m3nb.forms import read_values
+    from m3nb.validity import check_content, check_responses
+
+    if not isinstance(answers, Mapping) or set(answers) != set(pending.requests):
+        raise ManagedInputValidationError("The page answered other questions than the ones that are asked: reload it.")
+    responses: dict[str, ElicitationResponse] = {}
+    errors: list[FieldError] = []
+    for key, request in pending.requests.items():
+        answer = answers[key]
+        action = answer.get("action") if isinstance(answer, Mapping) else None
+        if action not in ACTIONS:
+            raise ManagedInputValidationError(f"The page sent {action!r} where accept, decline or cancel is expected.")
+        content = None
+        if action == "accept" and isinstance(request, FormElicitationRequest):
+            values = answer.get("values")
+            content, unreadable = read_values(request, values if isinstance(values, Mapping) else {})
+            if unreadable:
+                # The other fields are checked in the same pass, so that a person sees every error at once.
+                seen = {error["pointer"] for error in unreadable}
+                errors += unreadable + [e for e in check_content(request, content) if e["pointer"] not in seen]
+        responses[key] = ElicitationResponse(action=action, content=content)
+    if errors:
+        raise _Invalid(errors)
+    return check_responses(pending, responses)
+
+
+def _invalid(errors: list[FieldError]) -> dict[str, Any]:
+    count = len(errors)
+    message = "One answer needs another look." if count == 1 else f"{count} answers need another look."
+    return {"kind": "invalid", "errors": errors, "message": message}
+
+
+def _after_conflict(
+    store: SQLiteExecutionStore, handle: ExecutionHandle, round_id: str, error: MCPError
+) -> dict[str, Any]:
+    record = _record(store, handle, round_id)
+    if record is None or record.status == "pending":
+        return refused(f"{error.message} {KEPT}")
+    entries = [entry for entry in store.outbox.unacknowledged(handle.execution_id) if entry.round_id == round_id]
+    ours = any(entry.idempotency_key == record.response_idempotency_key for entry in entries)
+    _forget(store, handle.execution_id, round_id)
+    return {"kind": "accepted"} if ours else refused(_why_not_waiting(record))
+
+
+def _why_not_waiting(record: ManagedInputRecord | None) -> str:
+    if record is None:
+        return "This question is not in the store. Nothing was sent."
+    if record.status == "failed":
+        return f"This question is no longer waiting ({record.failure_code}): {record.failure_message}"
+    return "This question was already answered elsewhere. Nothing was sent from here."
+
+
+def _record(store: SQLiteExecutionStore, handle: ExecutionHandle, round_id: str) -> ManagedInputRecord | None:
+    return store.managed_input_store.get_round(handle.execution_id, round_id) if round_id else None
+
+
+def _forget(store: SQLiteExecutionStore, execution_id: str, round_id: str) -> None:
+    """The round has its answer: what was typed leaves the outbox, earlier tries included."""
+    for entry in store.outbox.unacknowledged(execution_id):
+        if entry.round_id == round_id:
+            store.outbox.acknowledge(entry.idempotency_key)

@@ -1,0 +1,141 @@
+"""What the page draws: the `view` trait and the summary of answered rounds, both plain JSON.
+
+The view holds plans and words, never an answer: widget state is saved into notebooks. Answers are shown from the
+redacted projection only, and travel as messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from m3nb.elicitation import ElicitationRequest, FormElicitationRequest, PendingElicitationRound
+from m3nb.types import ExecutionState, ExecutionStatus
+
+if TYPE_CHECKING:
+    from m3nb.storage import ManagedInputRecord, SQLiteExecutionStore
+
+STATES = {
+    ExecutionStatus.CREATED: "queued",
+    ExecutionStatus.QUEUED: "queued",
+    ExecutionStatus.STARTING: "starting",
+    ExecutionStatus.FINISHED: "finished",
+}
+WORDS = {
+    "queued": "Queued",
+    "starting": "Starting",
+    "running": "Running",
+    "waiting": "Waiting for your answer",
+    "completed": "Completed",
+    "failed": "Failed",
+    "timed_out": "Timed out",
+    "cancelled": "Cancelled",
+    "interrupted": "Interrupted",
+}
+KINDS = {"tool": "", "prompt": "the prompt ", "resource": "the resource "}
+
+
+def view_of(
+    state: ExecutionState, pending: PendingElicitationRound | None, round_: dict[str, Any] | None, error: str | None
+) -> dict[str, Any]:
+    """The `view` trait of an execution. ``elapsed``: seconds since the question, or else since the submission."""
+    drawn = STATES.get(state.lifecycle, "running")
+    if pending is not None and drawn != "finished":
+        drawn = "waiting"
+    outcome = state.outcome.value if state.outcome else None
+    began = pending.created_at if pending else state.created_at
+    return {
+        "state": drawn,
+        "status": WORDS[outcome or drawn],
+        "outcome": outcome,
+        "error": error,
+        "server": f"{pending.server} asks" if pending else None,
+        "operation": f"{KINDS[pending.operation_kind]}{pending.operation_name} waits" if pending else None,
+        "round": round_,
+        "execution_id": str(state.execution_id),
+        "elapsed": None if drawn == "finished" else round((datetime.now(UTC) - began).total_seconds(), 3),
+    }
+
+
+def round_of(pending: PendingElicitationRound, record: ManagedInputRecord | None) -> dict[str, Any]:
+    """The plan of one pending round. ``index`` counts from 1; the limit is worth saying from the second round on."""
+    index = record.round_index + 1 if record else 1
+    return {
+        "round_id": pending.round_id,
+        "index": index,
+        "limit": record.round_limit if record and index > 1 else None,
+        "deadline": pending.deadline.isoformat() if pending.deadline else None,
+        "requests": [_plan(request) for request in pending.requests.values()],
+    }
+
+
+def _plan(request: ElicitationRequest) -> dict[str, Any]:
+    from m3nb.forms import compile_form
+
+    return compile_form(request)
+
+
+def summary_of(store: SQLiteExecutionStore, execution_id: str) -> list[dict[str, Any]]:
+    """The answered rounds of an execution, redacted, oldest first."""
+    managed = store.managed_input_store
+    rounds = []
+    for record in managed.list_rounds(execution_id):
+        redacted = managed.redacted_responses(execution_id, record.round_id)
+        if redacted is not None:
+            rounds.append(_answered(record, redacted))
+    return rounds
+
+
+def _answered(record: ManagedInputRecord, redacted: Mapping[str, Any]) -> dict[str, Any]:
+    items: list[dict[str, str]] = []
+    actions = []
+    for key, request in record.pending.requests.items():
+        response = redacted.get(key) or {}
+        action = str(response.get("action"))
+        actions.append(action)
+        content = response.get("content") or {}
+        if isinstance(request, FormElicitationRequest) and content:
+            items += _items(request, content)
+        elif len(redacted) > 1:
+            items.append({"label": request.message or key, "text": action})
+    at = record.response_validated_at
+    return {
+        "round_id": record.round_id,
+        "action": actions[0] if len(set(actions)) == 1 else "mixed",
+        "items": items,
+        "at": at.isoformat() if at else None,
+    }
+
+
+def _items(request: FormElicitationRequest, content: Mapping[str, Any]) -> list[dict[str, str]]:
+    fields = {field["name"]: field for field in _plan(request).get("fields", ())}
+    return [
+        {"label": fields[name]["label"] if name in fields else name, "text": _text(request, fields.get(name), value)}
+        for name, value in content.items()
+    ]
+
+
+def _text(request: FormElicitationRequest, field: Mapping[str, Any] | None, value: Any) -> str:
+    """A value as a person chose it: the label of a choice, yes or no, else the value itself."""
+    control = field["control"] if field else "text"
+    if field and control in ("choice", "multi"):
+        chosen = value if isinstance(value, list) else [value]
+        return ", ".join(_label(request, field, item) for item in chosen)
+    if isinstance(value, bool):
+        return "Yes" if value else "No"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _label(request: FormElicitationRequest, field: Mapping[str, Any], value: Any) -> str:
+    from m3nb.forms import read_values
+
+    name, many = field["name"], field["control"] == "multi"
+    for index, option in enumerate(field["options"]):
+        # The plan has no values, only labels: reading the option back says which value it stands for.
+        content, _ = read_values(request, {name: {"choices": [index]} if many else {"choice": index}})
+        read = content.get(name)
+        if (read[0] if many and read else read) == value:
+            return str(option["label"])
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

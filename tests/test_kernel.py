@@ -1,0 +1,154 @@
+"""Waiting inside a cell, in real kernels: a stand-in front end answers over the kernel's channels, no browser."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pages import ADDRESS, FrontEnd, deliveries, eventually
+
+from m3nb import SQLiteExecutionStore
+
+ROOT = Path(__file__).parent.parent
+
+SUBMIT = f"""
+import sys, time, m3nb
+wb = m3nb.Workbench("executions.sqlite")
+server = m3nb.StdioServer(name="classic", command=sys.executable,
+    args=({str(ROOT / "tests" / "servers" / "classic_server.py")!r},), environment={{"SHIPPING_LOG": "shipping.log"}})
+"""
+BOOK = 'run = wb.submit("classic:book", server=server)'
+AWAIT = "result = await run\nprint(result.final_text)"
+BLOCK = "result = run.result()\nprint(result.final_text)"
+FRAME = 'print(wb.rounds()["status"].tolist(), "1 Main Street" in repr(run))'
+SUBSHELLS = pytest.mark.parametrize("subshells", [True, False], ids=["subshells", "one shell"])
+
+
+def execute(cells: list[str], folder: Path, answers: list[object], **options: object) -> FrontEnd:
+    front_end = FrontEnd([SUBMIT, *cells], folder, answers=answers, **({"subshells": True} | options))  # type: ignore[arg-type]
+    front_end.execute()
+    return front_end
+
+
+def answer_from_another_process(folder: Path, delay: float) -> subprocess.Popen[bytes]:
+    code = f"""
+import time
+from pathlib import Path
+from m3nb.notebook import demo
+time.sleep({delay})
+demo.answer(Path("executions.sqlite"))
+"""
+    return subprocess.Popen([sys.executable, "-c", code], cwd=folder)
+
+
+@SUBSHELLS
+def test_await_with_a_wrong_answer_first(tmp_path: Path, subshells: bool) -> None:
+    front_end = execute([BOOK, AWAIT, FRAME], tmp_path, [{"street": {"text": "1"}}, ADDRESS], subshells=subshells)
+    assert front_end.texts()[2:] == ["booked to Pune\n", "['resolved'] False\n"]
+    assert [reply["kind"] for reply in front_end.received if reply["kind"] in ("invalid", "accepted")] == [
+        "invalid",
+        "accepted",
+    ]
+    assert [answer["content"]["street"] for answer in deliveries(tmp_path / "shipping.log")] == ["1 Main Street"]
+    assert front_end.unacknowledged == {}
+
+
+def test_await_shows_the_form_itself_and_two_rounds_pass(tmp_path: Path) -> None:
+    twice = BOOK.replace("book", "twice")
+    answers = [{"name": {"text": "Ada"}}, {"colour": {"choice": 0}}]
+    front_end = execute([f"{twice}\n{AWAIT}"], tmp_path, answers, repeat=3)
+    assert "accept accept red" in front_end.texts()[1]
+    assert [answer["content"] for answer in deliveries(tmp_path / "shipping.log")] == [
+        {"name": "Ada"},
+        {"colour": "red"},
+    ]
+
+
+def test_a_blocking_cell_is_answered_over_a_subshell(tmp_path: Path) -> None:
+    front_end = execute([f"{BOOK}\n{BLOCK}", FRAME], tmp_path, [ADDRESS], subshells=True)
+    assert "booked to Pune" in front_end.texts()[1]
+    assert front_end.texts()[2] == "['resolved'] False\n"
+
+
+def test_a_blocking_cell_without_subshells_says_to_await(tmp_path: Path) -> None:
+    timed = (
+        f"{BOOK}\nbegan = time.monotonic()\ntry:\n    run.result()\nfinally:\n    print(time.monotonic() - began < 6)"
+    )
+    front_end = execute([timed, AWAIT], tmp_path, [ADDRESS], subshells=False)
+    first, second = front_end.texts()[1:]
+    assert "True" in first
+    assert "NoFrontEnd" in first
+    assert "await run" in first
+    assert second == "booked to Pune\n"  # the same form, answered while the next cell awaits
+
+
+def test_no_page_at_all(tmp_path: Path) -> None:
+    """nbconvert, papermill: a typed error that names the round, within 5 s; the run stays answerable from elsewhere."""
+
+    class NoPage(FrontEnd):
+        def deliver(self, model: str, message: object) -> None:
+            return
+
+    later = "print(run.pending_elicitation().round_id)"
+    cells = [
+        BOOK,
+        "began = time.monotonic()\ntry:\n    await run\nfinally:\n    print(time.monotonic() - began)",
+        later,
+    ]
+    second = answer_from_another_process(tmp_path, 9)
+    front_end = NoPage([SUBMIT, *cells, "time.sleep(8)", AWAIT], tmp_path, answers=[], subshells=True)
+    front_end.execute()
+    assert second.wait(timeout=30) == 0
+    _, _, waited, round_id, _, text = front_end.texts()
+    assert float(waited.split("\n")[0]) < 5
+    assert "NoFrontEnd" in waited
+    assert round_id.strip() in waited
+    assert text == "booked to Pune\n"
+
+
+def test_an_answer_from_another_process(tmp_path: Path) -> None:
+    second = answer_from_another_process(tmp_path, 0)
+    front_end = execute([BOOK, AWAIT, FRAME], tmp_path, [])
+    assert second.wait(timeout=30) == 0
+    assert front_end.texts()[-2:] == ["booked to Pune\n", "['resolved'] False\n"]
+
+
+def test_an_interrupted_cell_leaves_the_run(tmp_path: Path) -> None:
+    began = 0.0
+
+    class Interrupting(FrontEnd):
+        def process_message(self, msg, cell, cell_index):  # type: ignore[no-untyped-def]
+            nonlocal began
+            if msg["msg_type"] == "stream" and "waiting" in msg["content"]["text"] and not began:
+                began = time.monotonic()
+                self.kc.control_channel.send(self.kc.session.msg("interrupt_request"))
+                self.km.interrupt_kernel()
+            return super().process_message(msg, cell, cell_index)
+
+        def answer(self, model: str) -> None:
+            if began:
+                super().answer(model)
+
+    show = "print(run.pending_elicitation() is not None, run.snapshot().lifecycle.value)"
+    cells = [BOOK, "while not run.pending_elicitation(): time.sleep(0.05)\nprint('waiting')\nawait run", show]
+    front_end = Interrupting([SUBMIT, *cells], tmp_path, answers=[ADDRESS], subshells=True)
+    front_end.execute()
+    texts = front_end.texts()
+    assert "Error" in texts[2] or "Interrupt" in texts[2]
+    assert texts[3] == "True waiting_for_input\n"
+
+
+def test_the_kernel_ends_with_a_waiting_run(tmp_path: Path) -> None:
+    """At the kernel's end the round fails with a reason; nothing stays pending for ever."""
+    cells = [BOOK, "while not run.pending_elicitation(): time.sleep(0.05)"]
+    FrontEnd([SUBMIT, *cells], tmp_path, answers=[], subshells=False).execute()
+    store = SQLiteExecutionStore(tmp_path / "executions.sqlite")
+    (execution,) = store.list_executions()
+    record = eventually(lambda: store.managed_input_store.list_rounds(execution.execution_id)[0])
+    assert eventually(lambda: store.get_execution(execution.execution_id).lifecycle == "finished")
+    assert record.pending.operation_name == "book"
+    assert store.managed_input_store.list_rounds(execution.execution_id)[0].failure_code == "worker_stopped"
+    store.close()
