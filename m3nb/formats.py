@@ -31,7 +31,7 @@ def _date(text: str) -> bool:
 
 
 def _date_time(text: str) -> bool:
-    from rfc3339_validator import validate_rfc3339
+    from rfc3339_validator import validate_rfc3339  # type: ignore[import-untyped]
 
     return "\n" not in text and bool(validate_rfc3339(text.upper()))
 
@@ -41,7 +41,7 @@ def _time(text: str) -> bool:
 
 
 def _uri(text: str) -> bool:
-    from rfc3986_validator import validate_rfc3986
+    from rfc3986_validator import validate_rfc3986  # type: ignore[import-untyped]
 
     return "\n" not in text and bool(validate_rfc3986(text, rule="URI"))
 

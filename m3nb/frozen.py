@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from datetime import date, datetime, time
 from typing import Annotated, Any, NoReturn
 
-from pydantic import PlainValidator, PlainSerializer
+from pydantic import PlainSerializer, PlainValidator
 
 MAX_DEPTH = 256
 """Levels of nesting a value may have. ``json`` itself gives up near 1,000; real forms stay below 10."""
+
+MAX_INTEGER_BITS = 13_288
+"""Bits of the largest whole number: ``json`` writes and reads none beyond 4,300 digits."""
 
 
 def _refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
@@ -60,11 +63,13 @@ EMPTY = FrozenDict()
 def freeze(value: Any, *, depth: int = 0) -> Any:
     """A frozen copy of a JSON value; mappings, sequences, sets, dates and times are turned into their JSON form.
 
-    Raises ``ValueError``: NaN and infinities, bytes, keys that are no text, lone surrogates, nesting deeper than
-    `MAX_DEPTH`, anything JSON has no form for.
+    Raises ``ValueError``: NaN and infinities, bytes, keys that are no text, lone surrogates, whole numbers of
+    more than 4,000 digits, nesting deeper than `MAX_DEPTH`, anything JSON has no form for.
     """
-    if value is None or value is True or value is False or type(value) is int:
+    if value is None or value is True or value is False:
         return value
+    if type(value) is int:
+        return _integer(value)
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, (FrozenDict, FrozenList)) and depth == 0:
@@ -74,7 +79,7 @@ def freeze(value: Any, *, depth: int = 0) -> Any:
             raise ValueError(f"{value!r} is not a JSON number")
         return float(value)
     if isinstance(value, int):
-        return int(value)
+        return _integer(int(value))
     if depth >= MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
@@ -86,6 +91,12 @@ def freeze(value: Any, *, depth: int = 0) -> Any:
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     raise ValueError(f"a {type(value).__name__} has no JSON form")
+
+
+def _integer(value: int) -> int:
+    if value.bit_length() > MAX_INTEGER_BITS:
+        raise ValueError("a whole number has more than 4,000 digits")
+    return value
 
 
 def _key(key: Any) -> str:

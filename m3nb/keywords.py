@@ -1,8 +1,8 @@
 """jsonschema's validators, one class per dialect, with m3nb's patterns, formats, time limit and error paths.
 
-Only imported when something is validated: jsonschema takes a while to load. Replaced keywords behave as in JSON Schema,
-but for three reasons: Python's ``re`` is neither ECMA-262 nor bounded in time, comparing all pairs of ``uniqueItems`` is
-quadratic, and a form wants an error at the field, not at the object around it.
+Only imported when something is validated: jsonschema takes a while to load. Some keywords are replaced, for three
+reasons: Python's ``re`` is neither ECMA-262 nor bounded in time, comparing all pairs of ``uniqueItems`` is quadratic,
+and a form wants an error at the field, not at the object around it.
 """
 
 from __future__ import annotations
@@ -247,7 +247,8 @@ def _timed(keyword: Keyword) -> Keyword:
 def _validator_class(dialect: str) -> Any:
     base = _BASES[dialect]
     keywords = {name: _timed(_OWN.get(name, keyword)) for name, keyword in base.VALIDATORS.items()}
-    cls: Any = validators.extend(base, validators=keywords)
+    extend: Any = validators.extend
+    cls = extend(base, validators=keywords)
 
     def evolve(self: Any, **changes: Any) -> Any:
         # jsonschema's own would fall back to its stock classes where a subschema says $schema.

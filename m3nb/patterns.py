@@ -15,16 +15,20 @@ from typing import Any
 MAX_LENGTH = 20_000
 """Characters of the longest pattern that is translated: compiling has no time limit."""
 
+MAX_NESTING = 50
+"""Groups inside groups that are translated: compiling is recursive."""
+
 MAX_REPEAT = 100_000
 """The largest count in ``{n,m}`` that is translated."""
+
+MAX_SIZE = 5_000
+"""The most terms a pattern may have once ``x{n}`` is written out n times, as ``regex`` does when it compiles."""
 
 _DIGIT = "0-9"
 _WORD = "A-Za-z0-9_"
 _SPACE = r"\t-\r\x20\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _SETS = {"d": _DIGIT, "w": _WORD, "s": _SPACE, "D": f"[^{_DIGIT}]", "W": f"[^{_WORD}]", "S": f"[^{_SPACE}]"}
 _CONTROLS = {"f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_BOUNDARY = f"(?:(?<![{_WORD}])(?=[{_WORD}])|(?<=[{_WORD}])(?![{_WORD}]))"
-_NO_BOUNDARY = f"(?:(?<![{_WORD}])(?![{_WORD}])|(?<=[{_WORD}])(?=[{_WORD}]))"
 _NEVER = "(?!)"
 _ANY = "(?s:.)"
 
@@ -57,6 +61,7 @@ class _Group:
     kind: str
     capture: int = 0
     quantified: bool = False
+    size: int = 1
 
 
 @dataclass(slots=True)
@@ -78,8 +83,12 @@ class _Translator:
     names: dict[str, int] = field(default_factory=dict)
     references: list[_Reference] = field(default_factory=list)
     reason: str = ""
+    whole: _Group = field(default_factory=lambda: _Group(0, "whole"))
+    unicode: bool = False
+    legacy: bool = False
 
     def run(self) -> Translation:
+        self.unicode = any(character > "\uffff" for character in self.text)
         repeatable: _Group | bool = False
         while self.position < len(self.text):
             character = self.text[self.position]
@@ -90,9 +99,12 @@ class _Translator:
                 continue
             self.position += 1
             repeatable = self._term(character)
+            self._grow(repeatable.size if isinstance(repeatable, _Group) else 1)
         if self.open:
             raise PatternSyntaxError("a group is not closed")
         self._resolve()
+        if self.unicode and self.legacy:
+            self._unsure("it mixes syntax of the u flag with syntax that the flag forbids")
         return Translation(None, self.reason) if self.reason else Translation("".join(self.out))
 
     def _term(self, character: str) -> _Group | bool:
@@ -111,8 +123,16 @@ class _Translator:
             self.out.append({"^": r"\A", "$": r"\Z", "|": "|"}[character])
             return False
         else:
+            self.legacy = self.legacy or character in "{}]"
             self.out.append(_literal(character))
         return True
+
+    def _grow(self, size: int) -> None:
+        around = self.open[-1] if self.open else self.whole
+        around.size += size
+        if around.size > MAX_SIZE:
+            around.size = 1
+            self._unsure("it is too large once its repeats are written out")
 
     def _unsure(self, reason: str) -> str:
         self.reason = self.reason or reason
@@ -127,9 +147,12 @@ class _Translator:
                 self._unsure("a part is repeated too often")
             elif high and int(high) < int(low):
                 raise PatternSyntaxError(f"the counts of {match[0]} are out of order")
+            else:
+                self._grow(int(low) * (repeatable.size if isinstance(repeatable, _Group) else 1))
         if isinstance(repeatable, _Group):
             repeatable.quantified = True
             if repeatable.kind == "ahead":
+                self.legacy = True
                 self.out[repeatable.start] = "(?:" + self.out[repeatable.start]
                 self.out.append(")")
         self.position = match.end()
@@ -160,6 +183,8 @@ class _Translator:
         self.position += length
         if capture:
             self.ancestors.append(tuple(self.open))
+        if len(self.open) >= MAX_NESTING:
+            self._unsure("its groups are nested too deeply")
         self.open.append(_Group(len(self.out), kind, capture))
         self.out.append(opening)
         return False
@@ -188,7 +213,7 @@ class _Translator:
             part = _SETS[character]
             self.out.append(part if part.startswith("[") else f"[{part}]")
         elif character in "bB":
-            self.out.append(_BOUNDARY if character == "b" else _NO_BOUNDARY)
+            self.out.append(rf"(?a:\{character})")
             return False
         elif character in "123456789":
             self.position -= 1
@@ -259,9 +284,13 @@ class _Translator:
             text = write(chr(code)) if not 0xD800 <= code <= 0xDFFF else self._unsure("it speaks of half a character")
         elif character in "pP" and (name := self._take(_PROPERTY)):
             text = f"\\{character}{name[0]}"
+            self.unicode = True
+            if not _is_property(name[0]):
+                self._unsure(f"{text} is not known here")
         elif character.isascii() and character.isalnum():
             text = self._unsure(f"\\{character} has no meaning in ECMA-262")
         else:
+            self.legacy = self.legacy or character not in "^$\\.*+?()[]{}|/-"
             text = write(character)
         return text
 
@@ -270,6 +299,7 @@ class _Translator:
 
     def _code_point(self) -> int | None:
         if braced := self._take(_CODE_POINT):
+            self.unicode = True
             code = int(braced[1], 16)
             if code > 0x10FFFF:
                 raise PatternSyntaxError(f"\\u{braced[0]} is beyond Unicode")
@@ -277,6 +307,7 @@ class _Translator:
         if four := self._take(_HEX4):
             code = int(four[0], 16)
             if 0xD800 <= code <= 0xDBFF and (low := self._take(_LOW_SURROGATE)):
+                self.unicode = True
                 return 0x10000 + ((code - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
             return code
         return None
@@ -302,6 +333,7 @@ class _Translator:
             if low > high:
                 raise PatternSyntaxError(f"the range {low}-{high} is out of order")
             return f"{_literal(low)}-{_literal(high)}"
+        self.legacy = True
         return "".join(part if len(part) != 1 else _literal(part) for part in (low, "-", high))
 
     def _class_item(self) -> str | None:
@@ -323,6 +355,18 @@ def _literal(character: str) -> str:
     return character if character.isalnum() or not character.isascii() else f"\\x{ord(character):02x}"
 
 
+@lru_cache(maxsize=512)
+def _is_property(name: str) -> bool:
+    import regex
+
+    try:
+        regex.compile(rf"\p{name}", regex.V1)
+    except regex.error:
+        return False
+    return True
+
+
+@lru_cache(maxsize=512)
 def translate(pattern: str) -> Translation:
     """The pattern in the syntax of ``regex``. Raises `PatternSyntaxError` for a text that is no pattern."""
     if len(pattern) > MAX_LENGTH:
@@ -331,17 +375,10 @@ def translate(pattern: str) -> Translation:
 
 
 @lru_cache(maxsize=512)
-def compiled(pattern: str) -> Any:
-    """The compiled ``regex`` pattern, or None where only the server can check. Raises `PatternSyntaxError`."""
-    translation = translate(pattern)
-    if translation.source is None:
-        return None
+def _compiled(source: str) -> Any:
     import regex
 
-    try:
-        return regex.compile(translation.source, regex.V1)
-    except (regex.error, RecursionError, OverflowError, MemoryError):
-        return None  # a property or a size that regex does not know
+    return regex.compile(source, regex.V1, cache_pattern=False)
 
 
 def search(pattern: str, text: str, *, seconds: float) -> bool:
@@ -349,7 +386,8 @@ def search(pattern: str, text: str, *, seconds: float) -> bool:
 
     Raises ``TimeoutError`` after ``seconds``, `PatternSyntaxError` for an invalid pattern. Other threads run meanwhile.
     """
-    expression = compiled(pattern)
-    if expression is None:
+    source = translate(pattern).source
+    if source is None:
         return True
-    return expression.search(text, timeout=max(seconds, 0.001), concurrent=len(text) > 64) is not None
+    expression = _compiled(source)
+    return expression.search(text, timeout=max(seconds, 0.001), concurrent=True) is not None

@@ -1,15 +1,16 @@
 """Answers without their secrets: what histories, events and DataFrames show.
 
-Source: DESIGN.md "Storage", engine-facts section 6 ("Redaction projection") and section 9 point 2. Structure, action and
-every value without a reason to hide it stay. Nothing here raises and nothing refuses an answer: what can't be inspected
-is masked.
+Source: DESIGN.md "Storage", engine-facts section 6 ("Redaction projection") and section 9 point 2. Structure, action
+and every value without a reason to hide it stay. Nothing here raises and nothing refuses an answer: what can't be
+inspected is masked.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
@@ -25,19 +26,62 @@ _MAX_STEPS = 100_000
 """Subschemas and values looked at for one response; the rest is masked."""
 
 _WORDS = frozenset(
-    "password passwd passphrase passcode passwort pwd secret secrets token auth bearer credential credentials"
-    " authorization authentication cookie cookies jwt otp totp pin cvv cvc apikey".split()
+    {
+        "password",
+        "passwd",
+        "passphrase",
+        "passcode",
+        "pwd",
+        "secret",
+        "secrets",
+        "token",
+        "auth",
+        "bearer",
+        "credential",
+        "credentials",
+        "authorization",
+        "authentication",
+        "cookie",
+        "cookies",
+        "jwt",
+        "otp",
+        "totp",
+        "pin",
+        "cvv",
+        "cvc",
+    }
 )
-_KEYS = frozenset("api access private secret session ssl tls ssh signing encryption master account service".split())
-_CODES = frozenset("access security verification recovery backup authentication pairing".split())
-_ENDINGS = ("password", "passwd", "passphrase", "secret", "apikey", "accesskey", "privatekey", "token")
+_KEYS = frozenset(
+    {
+        "api",
+        "access",
+        "private",
+        "secret",
+        "session",
+        "ssl",
+        "tls",
+        "ssh",
+        "signing",
+        "encryption",
+        "master",
+        "account",
+        "service",
+    }
+)
+_CODES = frozenset({"access", "security", "verification", "recovery", "backup", "authentication", "pairing"})
+_ENDINGS = ("password", "passwd", "passphrase", "secret", "token", "apikey", "accesskey", "privatekey")
 _SPLIT = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _MAX_TITLE_WORDS = 3
 
 _SHAPES = (
-    (re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.S), REDACTED),
-    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/-]{8,}=*", re.I), rf"\1 {REDACTED}"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), REDACTED),
+    (
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.S
+        ),
+        REDACTED,
+    ),
+    (re.compile(r"\b(bearer|authorization:\s*basic)\s+[A-Za-z0-9._~+/-]{8,}=*", re.I), rf"\1 {REDACTED}"),
+    (re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), REDACTED),
     (re.compile(r"://[^\s/?#]*@"), f"://{REDACTED}@"),
 )
 _QUERY = re.compile(r"([?&#;])([^=&#\s?;]{1,100})=([^&#\s;]+)")
@@ -48,17 +92,18 @@ def is_secret_name(name: str) -> bool:
 
     The name is split at everything that is no letter or digit, and at camelCase. It is secret with one of the words
     password, passwd, passphrase, passcode, pwd, secret(s), token, auth, bearer, credential(s), authorization,
-    authentication, cookie(s), jwt, otp, totp, pin, cvv, cvc, apikey; with a "key" after api, access, private, secret,
+    authentication, cookie(s), jwt, otp, totp, pin, cvv, cvc; with a "key" after api, access, private, secret,
     session, ssl, tls, ssh, signing, encryption, master, account, service; with a "code" after access, security,
-    verification, recovery, backup, authentication, pairing; with "pass" as the last of several words; or with a word that
-    ends like one (userpassword, accesstoken). Personal data (ssn, credit_card) and ``max_tokens`` are not credentials.
+    verification, recovery, backup, authentication, pairing; with "pass" as the last of several words; or with a word
+    that ends like one (userpassword, accesstoken, apikey). Personal data (ssn, credit_card) and ``max_tokens`` are no
+    credentials.
     """
     words = [word.lower() for word in _SPLIT.findall(name)]
     if any(word in _WORDS or word.endswith(_ENDINGS) for word in words):
         return True
-    pairs = list(zip(words, words[1:], strict=False))
-    if any((second == "key" and first in _KEYS) or (second == "code" and first in _CODES) for first, second in pairs):
-        return True
+    for first, second in pairwise(words):
+        if (second == "key" and first in _KEYS) or (second == "code" and first in _CODES):
+            return True
     return len(words) > 1 and words[-1] == "pass"
 
 
@@ -77,9 +122,8 @@ def redact_responses(
     `MIN_SECRET_LENGTH` characters, keys included. ``everything`` masks every value. Never raises.
     """
     try:
-        wanted = sorted(
-            {s for s in secrets if isinstance(s, str) and len(s) >= MIN_SECRET_LENGTH}, key=len, reverse=True
-        )
+        long = {secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}
+        wanted = sorted(long, key=len, reverse=True)
     except Exception:  # a broken iterable of secrets: nothing can be told apart any more
         wanted, everything = [], True
     redacted = {}
@@ -109,7 +153,7 @@ class _Redactor:
     secrets: list[str]
     everything: bool
     steps: int = 0
-    resolver: Any = field(default=None)
+    resolver: Any = None
 
     def value(self, value: Any, schemas: list[Any], *, hidden: bool) -> Any:
         self.steps += 1
@@ -137,7 +181,10 @@ class _Redactor:
             while shown in redacted:
                 shown += "'"
             below = [part for schema in schemas for part in _properties(schema, str(name))]
-            redacted[shown] = self.value(item, below, hidden=hidden or is_secret_name(str(name)))
+            try:
+                redacted[shown] = self.value(item, below, hidden=hidden or is_secret_name(str(name)))
+            except Exception:  # never refuse an answer: mask what can't be inspected
+                redacted[shown] = REDACTED
         return redacted
 
     def in_place(self, schemas: list[Any]) -> Iterator[Any]:

@@ -35,7 +35,7 @@ def specification(dialect: str) -> Any:
 
 @cache
 def _known() -> Any:
-    from jsonschema_specifications import REGISTRY
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
     return REGISTRY.crawl()
 
@@ -71,10 +71,9 @@ def check_references(schema: dict[str, Any], report: SchemaReport) -> None:
         alone = "$ref" in node and spoken in _ALONE
         for step, child, keyword, child_dialect in children(node, pointer, inherited):
             if isinstance(child, dict):
-                own = "$id" in child or "id" in child
-                within = (
-                    resolver.in_subresource(specification(child_dialect).create_resource(child)) if own else resolver
-                )
+                within = resolver
+                if "$id" in child or "id" in child:
+                    within = resolver.in_subresource(specification(child_dialect).create_resource(child))
                 stack.append((step, child, within, child_dialect))
                 if keyword in IN_PLACE and not alone:
                     out.append((id(child), ""))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from m3nb.patterns import PatternSyntaxError, compiled
+from m3nb.patterns import PatternSyntaxError, translate
 
 DEFAULT_DIALECT = "2020-12"
 _DIALECT = re.compile(r"https?://json-schema\.org/(?:draft-(0[467])|draft/(2019-09|2020-12))/schema#?")
@@ -34,7 +34,7 @@ class SchemaProblem(Exception):  # noqa: N818 - it becomes an InvalidSchemaError
 
 
 def dialect_of(schema: Any, default: str = DEFAULT_DIALECT) -> str:
-    """The dialect that ``$schema`` declares: ``"04"``, ``"06"``, ``"07"``, ``"2019-09"``, ``"2020-12"``; else the default."""
+    """The dialect that ``$schema`` declares (04, 06, 07, 2019-09 or 2020-12), else the default."""
     declared = schema.get("$schema") if isinstance(schema, dict) else None
     match = _DIALECT.fullmatch(declared) if isinstance(declared, str) else None
     return (match[1] or match[2]) if match else default
@@ -123,7 +123,7 @@ def _enum(value: Any, pointer: str, dialect: str) -> Iterator[Step]:
 def _pattern(value: Any, pointer: str, dialect: str) -> Iterator[Step]:
     _text(value, pointer, dialect)
     try:
-        compiled(value)
+        translate(value)
     except PatternSyntaxError as error:
         raise SchemaProblem(f"{value!r} is no pattern: {error}", pointer) from None
     return iter(())
@@ -152,8 +152,7 @@ def _schema_map(value: Any, pointer: str, _dialect: str) -> Iterator[Step]:
 
 
 def _pattern_map(value: Any, pointer: str, dialect: str) -> Iterator[Step]:
-    for at, item in _entries(value, pointer):
-        yield at, item
+    yield from _entries(value, pointer)
     for name in value:
         _pattern(name, f"{pointer}/{escape(name)}", dialect)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -55,7 +55,7 @@ class _Compiled:
 
 
 class _Cache:
-    """Compiled schemas, by identity of the frozen schema first, by its JSON text second. Least recently used go first."""
+    """Compiled schemas: by identity of the frozen schema, else by its JSON text. Least recently used go first."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -102,7 +102,7 @@ def _frozen_schema(schema: Any) -> FrozenDict:
 
 def _compile(schema: FrozenDict) -> _Compiled:
     from m3nb.keywords import build
-    from m3nb.patterns import compiled
+    from m3nb.patterns import translate
     from m3nb.references import check_references
     from m3nb.schemas import SchemaProblem, inspect
 
@@ -110,7 +110,7 @@ def _compile(schema: FrozenDict) -> _Compiled:
         report = inspect(schema)
         if report.has_references:
             check_references(schema, report)
-        unchecked = tuple((pointer, pattern) for pointer, pattern in report.patterns if compiled(pattern) is None)
+        unchecked = tuple((pointer, pattern) for pointer, pattern in report.patterns if translate(pattern).source is None)
         properties = schema.get("properties", {})
         return _Compiled(schema, build(schema), unchecked, {name: index for index, name in enumerate(properties)})
     except SchemaProblem as problem:
@@ -124,11 +124,10 @@ def _usable(schema: Any, request_key: str | None = None) -> _Compiled:
     if entry.problem is not None:
         reason, pointer = entry.problem
         place = f" (at {pointer})" if pointer else ""
-        whose = "" if request_key is None else f" of request {request_key!r}"
+        whose, key = ("", {}) if request_key is None else (f" of request {request_key!r}", {"request_key": request_key})
         raise InvalidSchemaError(
             f"no answer can be checked against the schema{whose}: {reason}{place}. The server has to correct it.",
-            details={"reason": reason, "pointer": pointer}
-            | ({} if request_key is None else {"request_key": request_key}),
+            details={"reason": reason, "pointer": pointer, **key},
         )
     return entry
 
@@ -192,14 +191,7 @@ def _unfit(value: Any, reason: str) -> tuple[str, str, str]:
     """Where in a value the part is that JSON has no form for."""
     pointer = ""
     while True:
-        items = (
-            value.items()
-            if isinstance(value, Mapping)
-            else enumerate(value)
-            if isinstance(value, (list, tuple))
-            else ()
-        )
-        for name, item in items:
+        for name, item in _entries(value):
             try:
                 freeze(item)
             except ValueError as error:
@@ -208,6 +200,12 @@ def _unfit(value: Any, reason: str) -> tuple[str, str, str]:
                 break
         else:
             return pointer, "json", reason
+
+
+def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
 
 
 def _error(request_key: str, pointer: str, keyword: str, message: str) -> FieldError:
@@ -225,8 +223,8 @@ def check_responses(
 ) -> dict[str, ElicitationResponse]:
     """Check a whole response map; return it in the order of ``pending.requests``.
 
-    It has exactly the round's request keys; every value is an `ElicitationResponse`; an accepted form has valid content,
-    every other response none. Raises `ManagedInputValidationError` with all errors of all requests in
+    It has exactly the round's request keys; every value is an `ElicitationResponse`; an accepted form has valid
+    content, every other response none. Raises `ManagedInputValidationError` with all errors of all requests in
     ``details["errors"]``; the whole map shares one time budget.
     """
     from m3nb.keywords import budget

@@ -37,7 +37,9 @@ _FORMATS = {
     "relative-json-pointer": "a relative JSON Pointer, such as 1/a",
     "regex": "a regular expression",
 }
+_CHOOSE = "choose one of: "
 _MAX_CHOICES = 12
+_MAX_ALTERNATIVES = 4
 _MAX_TEXT = 60
 
 
@@ -49,14 +51,14 @@ class Finding(NamedTuple):
     message: str
 
 
-def findings(errors: Iterable[Any], at: tuple[str | int, ...] = ()) -> Iterator[Finding]:
-    """jsonschema's errors (paths relative to ``at``) as findings, each once."""
-    seen = set()
-    for error in errors:
-        for finding in _explain(error, (*at, *error.path)):
-            if finding not in seen:
-                seen.add(finding)
-                yield finding
+def findings(errors: Iterable[Any], at: tuple[str | int, ...] = ()) -> list[Finding]:
+    """jsonschema's errors (paths relative to ``at``) as findings, each once.
+
+    Where the choices are listed, the type is not named too.
+    """
+    found = list(dict.fromkeys(finding for error in errors for finding in _explain(error, (*at, *error.path))))
+    listed = {finding.pointer for finding in found if finding.message.startswith(_CHOOSE)}
+    return [finding for finding in found if finding.keyword != "type" or finding.pointer not in listed]
 
 
 def _explain(error: Any, path: tuple[str | int, ...]) -> Iterator[Finding]:
@@ -79,7 +81,7 @@ def _message(keyword: str | None, error: Any) -> str:
         case "type":
             return f"must be {_one_of(_TYPES.get(name, str(name)) for name in _listed(value))}"
         case "enum":
-            return f"choose one of: {_choices((item, None) for item in value)}"
+            return f"{_CHOOSE}{_choices((item, None) for item in value)}"
         case "const":
             return f"must be {_shown(value)}"
         case "format":
@@ -113,7 +115,7 @@ def _message(keyword: str | None, error: Any) -> str:
         case "additionalProperties" | "unevaluatedProperties":
             return "is not one of the expected fields"
         case "propertyNames":
-            return f"this name is not allowed: it {next(findings(error.context)).message}"
+            return f"this name is not allowed: it {findings(error.context)[0].message}"
         case "contains" | "minContains":
             return f"must hold at least {_counted(schema.get('minContains', 1), 'item')} of the required kind"
         case "maxContains":
@@ -129,37 +131,32 @@ def _message(keyword: str | None, error: Any) -> str:
 
 def _alternatives(error: Any, path: tuple[str | int, ...]) -> Iterator[Finding]:
     """``anyOf``/``oneOf`` without a match: the choices, the types, or what is wrong with the likeliest branch."""
+    pointer, keyword = "".join(f"/{escape(step)}" for step in path), error.validator
+    options = [list(_options(branch)) for branch in error.validator_value]
+    if all(options):
+        yield Finding(pointer, keyword, f"{_CHOOSE}{_choices(option for each in options for option in each)}")
+        return
     branches: dict[Any, list[Any]] = {}
     for problem in error.context:
         branches.setdefault(problem.schema_path[0], []).append(problem)
-    pointer = "".join(f"/{escape(step)}" for step in path)
     fitting = [problems for problems in branches.values() if not any(_is_mistyped(p) for p in problems)]
-    options = [option for branch in error.validator_value for option in _options(branch)]
-    if len(branches) == len([b for b in error.validator_value if list(_options(b))]):
-        yield Finding(pointer, error.validator, f"choose one of: {_choices(options)}")
-    elif not fitting:
-        names = dict.fromkeys(
-            n for ps in branches.values() for p in ps if _is_mistyped(p) for n in _listed(p.validator_value)
-        )
+    if not fitting:
+        names = dict.fromkeys(name for p in error.context if _is_mistyped(p) for name in _listed(p.validator_value))
         yield Finding(pointer, "type", f"must be {_one_of(_TYPES.get(name, str(name)) for name in names)}")
-    elif len(fitting) == 1 or (best := _best(fitting)) is None:
-        yield from (
-            findings(fitting[0], path)
-            if len(fitting) == 1
-            else [Finding(pointer, error.validator, "fits none of the allowed alternatives")]
-        )
+        return
+    # Constants tell the kinds of an object apart: a branch with a wrong one was not meant.
+    meant = [problems for problems in fitting if not any(p.validator in ("const", "enum") for p in problems)]
+    explained = [list(findings(problems, path)) for problems in (meant if len(meant) == 1 else fitting)]
+    if len(explained) == 1:
+        yield from explained[0]
+    elif len(explained) <= _MAX_ALTERNATIVES and all(len(e) == 1 and e[0].pointer == pointer for e in explained):
+        yield Finding(pointer, keyword, ", or ".join(dict.fromkeys(e[0].message for e in explained)))
     else:
-        yield from findings(best, path)
+        yield Finding(pointer, keyword, "fits none of the allowed alternatives")
 
 
 def _is_mistyped(problem: Any) -> bool:
     return problem.validator == "type" and not problem.path
-
-
-def _best(branches: list[list[Any]]) -> list[Any] | None:
-    """The branch without a wrong constant, if there is exactly one: constants tell the kinds of an object apart."""
-    kept = [problems for problems in branches if not any(p.validator in ("const", "enum") for p in problems)]
-    return kept[0] if len(kept) == 1 else None
 
 
 def _options(branch: Any) -> Iterator[tuple[Any, str | None]]:
