@@ -12,7 +12,7 @@ await build({
   bundle: true,
   minify: true,
   format: "esm",
-  target: "es2022",
+  target: ["es2022", "chrome120", "firefox121", "safari17.2"],
   charset: "utf8",
   legalComments: "none",
   logLevel: "warning",

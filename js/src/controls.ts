@@ -110,6 +110,8 @@ interface Entry {
 }
 
 const same = (a: RawValue | null, b: RawValue | null) => JSON.stringify(a) === JSON.stringify(b);
+/** The state of an optional choice in which nothing is sent. */
+const OPEN = "Unanswered";
 const NULL: Entry = { label: "null", description: null, raw: { null: true } };
 
 /** One of several: radio buttons, or a list to unfold when there are many. */
@@ -126,7 +128,7 @@ function pick(field: Field, id: () => string, touch: () => void, entries: Entry[
     const select = h(
       "select",
       { oninput: touch },
-      h("option", { value: -1 }, field.required ? "Choose…" : "No answer"),
+      h("option", { value: -1 }, field.required ? "Choose…" : OPEN),
       ...entries.map((entry, at) =>
         h("option", { value: at, selected: at === start }, entry.label + (entry.description ? " – " + entry.description : "")),
       ),
@@ -134,14 +136,13 @@ function pick(field: Field, id: () => string, touch: () => void, entries: Entry[
     select.value = String(start);
     return { body: [select], main: select, read: () => entries[+select.value]?.raw ?? null };
   }
-  if (!field.required) entries = [{ label: "No answer", raw: null }, ...entries];
+  if (!field.required) entries = [{ label: OPEN, raw: null }, ...entries];
   const name = id();
   const boxes = entries.map((entry) =>
     tick("radio", entry, id, touch, same(entry.raw, field.initial) && !(field.required && !entry.raw), name),
   );
-  const short = entries.every((entry) => entry.label.length < 16 && !entry.description);
   const inner = group(
-    [h("div", { class: short ? "ticks row" : "ticks" }, ...boxes.map(([, element]) => element))],
+    [ticks(entries, boxes)],
     () => entries[boxes.findIndex(([box]) => box.checked)]?.raw ?? null,
     [],
     boxes[0]![0],
@@ -162,7 +163,7 @@ function several(field: Field, id: () => string, touch: () => void): Inner {
   if (field.empty) extras.push({ label: "None of these", raw: { choices: [] } });
   if (field.nullable) extras.push(NULL);
   const others = extras.map((entry) => {
-    const made = tick("checkbox", entry, id, () => change(true, made[0]), same(entry.raw, field.initial));
+    const made: Ticked = tick("checkbox", entry, id, () => change(true, made[0]), same(entry.raw, field.initial));
     return made;
   });
   function change(other: boolean, chosen?: HTMLInputElement) {
@@ -171,14 +172,7 @@ function several(field: Field, id: () => string, touch: () => void): Inner {
     for (const [box] of others) if (box !== chosen) box.checked = false;
   }
   return group(
-    [
-      h(
-        "div",
-        { class: "ticks" },
-        ...boxes.map(([, element]) => element),
-        ...others.map(([, element]) => (element.classList.add("other"), element)),
-      ),
-    ],
+    [ticks([...field.options, ...extras], [...boxes, ...others])],
     () => {
       const other = others.findIndex(([box]) => box.checked);
       if (other >= 0) return extras[other]!.raw;
@@ -190,10 +184,18 @@ function several(field: Field, id: () => string, touch: () => void): Inner {
   );
 }
 
+/** Short answers stand in a row, longer ones below each other. */
+function ticks(entries: { label: string; description?: string | null }[], made: Ticked[]): HTMLElement {
+  const short = entries.every((entry) => entry.label.length < 24 && !entry.description);
+  return h("div", { class: short ? "ticks row" : "ticks" }, ...made.map(([, element]) => element));
+}
+
 function group(body: Child[], read: () => RawValue | null, marked: HTMLElement[], first?: HTMLElement): Inner {
   const main = h("fieldset", { class: "field" });
   return { body, main, group: true, read, marked, first: first ?? main };
 }
+
+type Ticked = [HTMLInputElement, HTMLElement];
 
 function tick(
   type: "radio" | "checkbox",
@@ -202,14 +204,14 @@ function tick(
   onchange: () => void,
   checked: boolean,
   name?: string,
-): [HTMLInputElement, HTMLElement] {
+): Ticked {
   const [own, note] = [id(), id()];
   const box = h("input", { type, id: own, name, onchange, checked, "aria-describedby": entry.description && note });
   return [
     box,
     h(
       "div",
-      { class: "tick" },
+      { class: entry.raw || type === "checkbox" ? "tick" : "tick none" },
       box,
       h("label", { for: own, dir: "auto" }, entry.label),
       words("note", entry.description ?? null, note),
@@ -264,10 +266,11 @@ function typed(field: Field, id: () => string, touch: () => void): Inner {
   }
   show();
   return {
+    // After the box in the order of keys, at the end of the label's line for the eye.
     body: [
       box,
+      extras.length > 0 && h("div", { class: "others" }, "send", ...extras.map(([, element]) => element)),
       sent,
-      extras.length > 0 && h("div", { class: "others" }, "Send ", ...extras.map(([, element]) => element)),
     ],
     main: box,
     read() {

@@ -1,12 +1,13 @@
 import { courier } from "./courier";
 import { h } from "./dom";
-import type { Incoming, Model, Outgoing } from "./protocol";
+import type { Incoming, Model, Outgoing, Round, View } from "./protocol";
 import { type Panel, panel } from "./round";
 import { header } from "./status";
 import { summary } from "./summary";
 import { followTheme } from "./theme";
 
 const NOT_CONNECTED = "Not connected to a kernel. Nothing can be sent from here; run the cell again.";
+const GONE = "This request was answered elsewhere, or is no longer waiting.";
 /** How long an acknowledged answer may stay without a reply before it may be sent again. */
 const REPLY_WITHIN = 30_000;
 
@@ -14,14 +15,14 @@ const REPLY_WITHIN = 30_000;
 function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?: AbortSignal }): () => void {
   const post = courier(model);
   let live = false;
-  let sending: string | null = null;
-  let replyTimer: ReturnType<typeof setTimeout> | undefined;
   let current: Panel | null = null;
-  /** Rounds that were answered here: their going is no surprise. */
+  /** The answer whose reply is awaited. */
+  let asked: { id: string; round_id: string } | null = null;
+  let replyTimer: ReturnType<typeof setTimeout> | undefined;
   const answered = new Set<string>();
 
   const head = header(() => deliver({ kind: "cancel_run" }));
-  const done = h("div", { class: "done" });
+  const done = h("div", {});
   const place = h("div", {});
   const note = h("div", { class: "say", role: "status", tabindex: "-1" });
   const root = h(
@@ -40,86 +41,92 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
 
   function deliver(message: Outgoing): string {
     return post.send(message, () => {
-      if (message.kind === "ready" || !live) say(NOT_CONNECTED);
-      else say("The kernel does not answer. What was typed is still here: try again.");
+      root.classList.toggle("off", !live);
+      say(live ? "The kernel does not answer. What was typed is still here: try again." : NOT_CONNECTED);
       if (message.kind === "submit") settle();
     });
   }
 
-  function closed() {
-    const shut = !live || sending !== null;
-    current?.close(shut);
+  function shut() {
+    const id = current?.round.round_id;
+    current?.close(!live || asked?.round_id === id || answered.has(id!));
     head.close(!live);
   }
 
   function settle() {
     clearTimeout(replyTimer);
-    sending = null;
-    closed();
+    asked = null;
+    shut();
   }
 
   function draw() {
     const view = model.get("view");
     if (!view) return;
-    const before = current;
+    const before = current?.round.round_id;
     head.draw(view);
     // The same round is never drawn again: what a person is typing stays as it is.
-    if (view.round?.round_id === before?.round.round_id) return closed();
+    if (view.round?.round_id !== before) change(view, before);
+    if (view.state === "finished" && before === undefined) say("");
+    shut();
+  }
+
+  function change(view: View, before: string | undefined) {
     const hadFocus = root.contains((root.getRootNode() as Document).activeElement);
-    settle();
-    current = null;
-    if (view.round) {
-      const { round_id } = view.round;
-      const made: Panel = panel(view.round, (responses) => {
-        if (sending !== null || current !== made) return;
-        say("Sending…");
-        // Focus must not fall out of the widget while its fields are closed, or keys would reach the notebook.
-        note.focus();
-        sending = deliver({ kind: "submit", round_id, responses });
-        closed();
-      });
-      current = made;
-    }
+    current = view.round && ask(view.round);
     place.replaceChildren(...(current ? [current.element] : []));
-    closed();
-    if (before && !answered.has(before.round.round_id)) say(gone(view.state === "finished"));
-    else if (view.round) say("");
-    else if (before) say(view.state === "finished" ? "Done." : "Answer stored. It is being delivered.");
+    if (before !== undefined && !answered.has(before) && asked?.round_id !== before)
+      say(view.state === "finished" ? "The run has ended, so this request is closed." : GONE);
+    else if (current || view.state === "finished") say("");
+    shut();
     if (!hadFocus) return;
     if (current && live) current.focus();
     else note.focus();
   }
 
-  const gone = (over: boolean) =>
-    over ? "The run has ended, so this request is closed." : "This request was answered elsewhere, or is no longer waiting.";
+  function ask(round: Round): Panel {
+    const { round_id } = round;
+    const made: Panel = panel(round, (responses) => {
+      if (asked || current !== made) return;
+      say("Sending…");
+      // Focus must not fall out of the widget while its fields are closed, or keys would reach the notebook.
+      note.focus();
+      asked = { id: deliver({ kind: "submit", round_id, responses }), round_id };
+      shut();
+    });
+    return made;
+  }
 
   function hear(message: Incoming) {
-    if (message.kind === "ack") {
-      post.acknowledge(message.id);
-      if (message.id === sending) {
-        clearTimeout(replyTimer);
-        replyTimer = setTimeout(() => {
-          settle();
-          say("No reply yet. You can send it again: an answer counts once.");
-        }, REPLY_WITHIN);
-      }
-      if (live) return;
-      live = true;
-      say("");
-      return closed();
-    }
+    if (message.kind === "ack") return acknowledged(message.id);
     if (message.kind === "summary") return done.replaceChildren(...summary(message.rounds));
-    if (message.round_id !== current?.round.round_id) return;
     if (message.kind === "accepted") {
       answered.add(message.round_id);
-      clearTimeout(replyTimer);
-      say("Answer stored. It is being delivered.");
-    } else if (message.id === sending) {
+      if (asked?.round_id === message.round_id) settle();
+      shut();
+      if (!current || current.round.round_id === message.round_id) say("Answer stored. The run goes on.");
+    } else if (message.id === asked?.id) {
       settle();
       say(message.message);
+      if (current?.round.round_id !== message.round_id) return;
       if (message.kind === "invalid") current.invalid(message.errors);
       else current.tell(message.message);
     }
+  }
+
+  function acknowledged(id: string) {
+    post.acknowledge(id);
+    if (id === asked?.id) {
+      clearTimeout(replyTimer);
+      replyTimer = setTimeout(() => {
+        settle();
+        say("No reply yet. You can send it again: an answer counts once.");
+      }, REPLY_WITHIN);
+    }
+    if (live) return;
+    live = true;
+    root.classList.remove("off");
+    say("");
+    shut();
   }
 
   model.on("change:view", draw);
@@ -127,13 +134,14 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
   const clock = setInterval(head.tick, 1000);
   el.append(root);
   draw();
-  say("Connecting to the kernel…");
   deliver({ kind: "ready" });
+  const patience = setTimeout(() => live || say("Connecting to the kernel…"), 1000);
 
   function free() {
     post.stop();
     clearInterval(clock);
     clearTimeout(replyTimer);
+    clearTimeout(patience);
     forgetTheme();
     model.off("change:view", draw);
     model.off("msg:custom", hear);

@@ -35,7 +35,6 @@ export function panel(round: Round, send: Send): Panel {
     const select = h(
       "select",
       {
-        "aria-label": "Response to: " + one.plan.message,
         onchange: () => (one.element.hidden = select.value !== "accept"),
       },
       h("option", { value: "accept", disabled: !!one.plan.blocked }, one.plan.mode === "url" ? "Accept" : "Submit"),
@@ -44,7 +43,7 @@ export function panel(round: Round, send: Send): Panel {
     );
     select.value = one.plan.blocked ? "decline" : "accept";
     actions.set(one, select);
-    return h("fieldset", { class: "one" }, h("legend", { dir: "auto" }, one.plan.key), select, one.element);
+    return h("fieldset", { class: "one" }, h("legend", { dir: "auto" }, one.plan.key), h("label", {}, "Response ", select), one.element);
   }
 
   function usual() {

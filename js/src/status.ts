@@ -14,12 +14,12 @@ const HURRY = 60;
 
 /** Who asks, what waits, how long, and the button that cancels the run. */
 export function header(cancelRun: () => void): Header {
-  let view: View;
+  let view: View | undefined;
   let seen = 0;
   let closed = true;
   let asking = false;
   const dot = h("span", { class: "dot", "aria-hidden": "true" });
-  const status = h("span", { class: "state", dir: "auto" });
+  const status = h("span", { class: "state", "aria-live": "polite" });
   const who = h("span", { class: "who", dir: "auto" });
   const clock = h("span", { class: "clock" });
   const deadline = h("span", { class: "clock deadline" });
@@ -28,13 +28,13 @@ export function header(cancelRun: () => void): Header {
   const element = h(
     "div",
     { class: "header" },
-    h("div", { class: "line" }, dot, status, who, h("span", { class: "space" }), deadline, clock, stop),
+    h("div", { class: "line" }, dot, status, who, h("div", { class: "tools" }, deadline, clock, stop)),
     failure,
   );
 
   function offer(ask = false) {
     asking = ask;
-    const over = view.state === "finished";
+    const over = view?.state === "finished";
     const first = button(ask ? "Yes, cancel the run" : "Cancel run", ask ? "danger" : "quiet", () => {
       if (!ask) return offer(true);
       offer();
@@ -77,7 +77,7 @@ export function header(cancelRun: () => void): Header {
     close(value) {
       if (closed === value) return;
       closed = value;
-      offer(asking && !closed);
+      if (view) offer(asking && !closed);
     },
   };
 }

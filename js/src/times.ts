@@ -33,6 +33,7 @@ export function toLocal(text: string, timeOnly: boolean): string | null {
 /** 3725 → "1 h 02 min"; 65 → "1 min 05 s". */
 export function duration(seconds: number): string {
   const s = Math.max(0, Math.floor(seconds));
+  if (s >= 172800) return Math.floor(s / 86400) + " days";
   if (s >= 3600) return Math.floor(s / 3600) + " h " + two((s % 3600) / 60) + " min";
   return s >= 60 ? Math.floor(s / 60) + " min " + two(s % 60) + " s" : s + " s";
 }

@@ -24,7 +24,8 @@ class Option(TypedDict):
 class Field(TypedDict):
     """One control. ``pointer`` is a JSON Pointer into the content; errors name it or something below it.
 
-    ``empty`` says that an empty text or list may be sent on purpose; ``initial`` is the valid default.
+    ``empty`` says that an empty text, or for a required ``multi`` an empty list, may be sent on purpose; ``initial`` is
+    the valid default.
     """
 
     name: str
@@ -127,7 +128,7 @@ def _refused(request: FormElicitationRequest, content: dict[str, Any]) -> set[st
 def _empty_of(shape: Shape) -> Any:
     if shape.control in ("text", "textarea", "password", "email", "uri"):
         return ""
-    return [] if shape.control == "multi" else None
+    return [] if shape.control == "multi" and shape.required else None
 
 
 def _field(shape: Shape, *, default_fits: bool, empty: bool) -> Field:
@@ -183,15 +184,15 @@ def _bounds(shape: Shape) -> list[str]:
     """What the schema asks of a value, in words (JSON Schema validation keywords)."""
     schema, parts = shape.schema, []
     if shape.control in ("text", "email", "uri", "password", "textarea"):
-        parts += _range(schema, "minLength", "maxLength", "characters")
+        parts += _range(schema, "minLength", "maxLength", "character")
         pattern = text_of(schema, "pattern")
         if pattern and len(pattern) <= _MAX_LABEL:
             parts.append(f"pattern {pattern}")
     elif shape.control in ("number", "integer"):
         parts += ["whole number"] if shape.control == "integer" else []
         parts += _limits(schema)
-        if _is_number(schema.get("multipleOf")):
-            parts.append(f"a multiple of {json_text(schema['multipleOf'])}")
+        step = _number(schema.get("multipleOf"))
+        parts += [f"a multiple of {_short(step)}"] if step is not None else []
     elif shape.control == "multi":
         parts += [f"choose {part}" for part in _range(schema, "minItems", "maxItems", "")]
     elif shape.control == "json":
@@ -203,35 +204,40 @@ def _bounds(shape: Shape) -> list[str]:
 
 
 def _range(schema: Mapping[str, Any], lowest: str, highest: str, unit: str) -> list[str]:
-    low, high = schema.get(lowest), schema.get(highest)
-    low = int(low) if _is_number(low) and low > 0 else None
-    high = int(high) if _is_number(high) else None
+    low, high = _number(schema.get(lowest)), _number(schema.get(highest))
+    if low is not None and low <= (1 if unit else 0):
+        low = None  # that something must be typed goes without saying
+    last = high if high is not None else low
+    unit = unit if last is None or last == 1 or not unit else f"{unit}s"
     if low is not None and high is not None:
-        return [
-            f"exactly {json_text(low)} {unit}".rstrip()
-            if low == high
-            else f"{json_text(low)} to {json_text(high)} {unit}".rstrip()
-        ]
+        return [_counted("exactly", low, unit) if low == high else _counted(f"{_short(low)} to", high, unit)]
     if low is not None:
-        return [f"at least {json_text(low)} {unit}".rstrip()]
-    return [f"at most {json_text(high)} {unit}".rstrip()] if high is not None else []
+        return [_counted("at least", low, unit)]
+    return [_counted("at most", high, unit)] if high is not None else []
+
+
+def _counted(words: str, number: int | float, unit: str) -> str:
+    return f"{words} {_short(number)} {unit}".rstrip()
 
 
 def _limits(schema: Mapping[str, Any]) -> list[str]:
-    low, high, above, below = (
-        schema.get(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-    )
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    low, high = _number(schema.get("minimum")), _number(schema.get("maximum"))
     # In draft-04 the exclusive keywords are booleans that sharpen the plain ones.
-    above, low = (low, None) if above is True else (above, low)
-    below, high = (high, None) if below is True else (below, high)
-    if _is_number(low) and _is_number(high):
-        return [f"{json_text(low)} to {json_text(high)}"]
-    words = (("more than", above), ("at least", low), ("less than", below), ("at most", high))
-    return [f"{word} {json_text(bound)}" for word, bound in words if _is_number(bound)]
+    over, low = (low, None) if above is True else (_number(above), low)
+    under, high = (high, None) if below is True else (_number(below), high)
+    if low is not None and high is not None:
+        return [f"{_short(low)} to {_short(high)}"]
+    words = (("more than", over), ("at least", low), ("less than", under), ("at most", high))
+    return [f"{word} {_short(bound)}" for word, bound in words if bound is not None]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _number(value: Any) -> int | float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _short(number: int | float) -> str:
+    return json_text(int(number) if isinstance(number, float) and number.is_integer() else number)
 
 
 def _name_by_message(request: FormElicitationRequest, fields: list[Field]) -> None:
@@ -244,12 +250,16 @@ def _name_by_message(request: FormElicitationRequest, fields: list[Field]) -> No
 
 
 def _heading(root: Mapping[str, Any], fields: list[Field]) -> str | None:
-    """The root title, unless it is the name of a class: ``BookingPreferences``, or one word above one field."""
+    """The root title, unless it is the name of a class.
+
+    One word is a class name when it has a hump or an underscore (``BookingPreferences``), when it stands above a
+    single field, or when all field titles are made from their keys, as Pydantic does.
+    """
     title = text_of(root, "title")
     if title is None or not re.fullmatch(r"[A-Za-z_]\w*", title):
         return title
-    hump = re.search(r"[a-z0-9][A-Z]|_", title)
-    return None if hump or len(fields) <= 1 else title
+    generated = all(field["label"] == field["name"].replace("_", " ").title() for field in fields)
+    return None if generated or len(fields) == 1 or re.search(r"[a-z0-9][A-Z]|_", title) else title
 
 
 def _hints(request: FormElicitationRequest) -> list[str]:

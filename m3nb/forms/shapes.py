@@ -40,6 +40,9 @@ MAX_STEPS = 500
 MAX_HOPS = 24
 """References and subschemas followed in one line."""
 
+MAX_TITLE_WORDS = 3
+"""A title of more words describes a field; it does not name a secret."""
+
 _FORMATS: dict[str, Control] = {
     "email": "email",
     "idn-email": "email",
@@ -392,7 +395,8 @@ def _text_control(schema: Mapping[str, Any], name: str) -> Control:
     if known:
         return known
     longest, media, default = schema.get("maxLength"), text_of(schema, "contentMediaType"), schema.get("default")
-    if is_secret_name(name):
+    title = text_of(schema, "title") or ""
+    if is_secret_name(name) or (len(title.split()) <= MAX_TITLE_WORDS and is_secret_name(title)):
         return "password"
     if (
         (isinstance(longest, (int, float)) and longest > LONG_TEXT)

@@ -28,8 +28,7 @@ def take_apart(url: str) -> tuple[UrlParts, list[str], str | None]:
         host = _host(split)
     except ValueError:
         return _parts(url, "", "", ""), warnings, "This is not a URL that can be opened."
-    path = url.split("//", 1)[-1] if not host else split._replace(scheme="", netloc="").geturl()
-    parts = _parts(url, split.scheme, host, path)
+    parts = _parts(url, split.scheme, host, split._replace(scheme="", netloc="").geturl())
     if split.scheme not in ("http", "https"):
         return parts, warnings, "Only https and http addresses can be opened from here."
     if _HIDDEN.search(url):

@@ -67,7 +67,7 @@ def read_values(
         else:
             content[shape.name] = value
     for name in values.keys() - {shape.name for shape in shapes or [WHOLE]}:
-        errors.append(_error(request, "", "properties", f"this form has no field {name!r}: reload the page"))
+        errors.append(_error(request, "", "properties", f"has no field {name!r}: reload the page"))
     return content, errors
 
 
@@ -147,11 +147,11 @@ def _read(shape: Shape, raw: Any) -> Any:
     try:
         return freeze(value)
     except ValueError as error:
-        raise _Unreadable("type", str(error)) from None
+        raise _Unreadable("type", f"cannot be sent: {error}") from None
 
 
 def _misread() -> NoReturn:
-    raise _Unreadable("type", "this value does not belong to this field: reload the page")
+    raise _Unreadable("type", "was not understood: reload the page")
 
 
 def _chosen(shape: Shape, place: Any) -> Any:
@@ -165,24 +165,24 @@ def _read_number(text: str, *, whole: bool) -> Any:
         return _OMITTED
     if not _NUMBER.fullmatch(text):
         if re.fullmatch(r"[+-]?[0-9]+,[0-9]+", text):
-            raise _Unreadable("type", f"write the decimal point as a point: {text.replace(',', '.')}")
-        raise _Unreadable("type", "this is not a whole number" if whole else "this is not a number")
+            raise _Unreadable("type", f"must be a number with a decimal point, such as {text.replace(',', '.')}")
+        raise _Unreadable("type", "must be a whole number" if whole else "must be a number")
     if len(text) > MAX_DIGITS:
-        raise _Unreadable("type", f"this number has more than {MAX_DIGITS} digits")
+        raise _Unreadable("type", f"must have at most {MAX_DIGITS} digits")
     if re.fullmatch(r"[+-]?[0-9]+", text):
         return int(text)
     try:
         exact, double = Decimal(text), float(text)
     except (InvalidOperation, ValueError, OverflowError):
-        raise _Unreadable("type", "this is not a number") from None
+        raise _Unreadable("type", "must be a number") from None
     if not math.isfinite(double):
-        raise _Unreadable("type", "this number is too large")
+        raise _Unreadable("type", "must be a smaller number: this one is too large to be sent")
     if whole:
         if exact != exact.to_integral_value():
-            raise _Unreadable("type", "this is not a whole number")
+            raise _Unreadable("type", "must be a whole number")
         return int(exact)
     if Decimal(repr(double)) != exact:
-        raise _Unreadable("type", f"this number has too many digits; the nearest that can be sent is {double!r}")
+        raise _Unreadable("type", f"must have fewer digits: the nearest number that can be sent is {double!r}")
     return double
 
 
@@ -193,12 +193,12 @@ def _read_json(shape: Shape, text: str) -> Any:
         value = thaw(freeze(json.loads(text, parse_constant=_no_constant)))
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise _Unreadable("type", f"this is not JSON: {error.msg.lower()} ({where})") from None
+        raise _Unreadable("type", f"must be JSON: {error.msg.lower()} ({where})") from None
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise _Unreadable("type", f"this is not JSON: {reason}") from None
+        raise _Unreadable("type", f"must be JSON: {reason}") from None
     if shape is WHOLE and not isinstance(value, dict):
-        raise _Unreadable("type", "a JSON object is expected, like {}")
+        raise _Unreadable("type", "must be a JSON object, such as {}")
     return value
 
 
