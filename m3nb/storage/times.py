@@ -1,0 +1,64 @@
+"""Times: aware UTC datetimes outside, integer microseconds in the file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from m3nb.errors import ManagedInputValidationError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LAST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The present time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def to_microseconds(value: datetime) -> int:
+    """Microseconds since the epoch. A naive datetime is taken for UTC."""
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return (value - EPOCH) // _MICROSECOND
+
+
+def from_microseconds(value: int) -> datetime:
+    """The aware UTC datetime of a stored time."""
+    return EPOCH + timedelta(microseconds=value)
+
+
+def optional_datetime(value: int | None) -> datetime | None:
+    """The datetime of a stored time that may be unset."""
+    return None if value is None else EPOCH + timedelta(microseconds=value)
+
+
+def is_aware(value: Any) -> bool:
+    """Whether ``value`` is a datetime that knows its zone."""
+    return isinstance(value, datetime) and value.utcoffset() is not None
+
+
+def read_clock(clock: Clock) -> int:
+    """Microseconds since the epoch by ``clock``. Raises `ManagedInputValidationError` for a naive datetime."""
+    now = clock()
+    if not is_aware(now):
+        raise ManagedInputValidationError(f"clock must return timezone-aware datetimes, not {now!r}")
+    return (now - EPOCH) // _MICROSECOND
+
+
+def lease_end(now: int, seconds: Any) -> int:
+    """When a lease taken now ends. ``seconds`` is a finite number above 0."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
+        raise ManagedInputValidationError(f"lease_seconds must be a finite number of seconds above 0, not {seconds!r}")
+    try:
+        end = now + max(1, round(seconds * 1_000_000))
+    except OverflowError:
+        end = _LAST + 1
+    if end > _LAST:
+        raise ManagedInputValidationError(f"lease_seconds={seconds!r} ends after the year 9999: give fewer")
+    return end
