@@ -19,7 +19,7 @@ from jsonschema.exceptions import ValidationError
 
 from m3nb.formats import conforms
 from m3nb.patterns import search
-from m3nb.references import root_resolver, specification
+from m3nb.references import crawled_resolver, inside, root_resolver
 from m3nb.schemas import dialect_of, json_key
 
 Errors = Iterator[ValidationError]
@@ -204,13 +204,9 @@ def _in_place(validator: Any, instance: Any, schema: Any) -> Iterator[tuple[Any,
         parts += [schema["if"]] * holds + [schema.get("then" if holds else "else", True)]
     parts += [part for name, part in schema.get("dependentSchemas", {}).items() if name in instance]
     for part in parts:
-        within = validator.evolve(schema=part, _resolver=_inside(validator, part))
+        within = validator.evolve(schema=part)
         if within.is_valid(instance):
             yield within, part
-
-
-def _inside(validator: Any, part: Any) -> Any:
-    return validator._resolver.in_subresource(specification(validator.DIALECT).create_resource(part))
 
 
 _OWN: dict[str, Keyword] = {
@@ -251,19 +247,30 @@ def _validator_class(dialect: str) -> Any:
     cls = extend(base, validators=keywords)
 
     def evolve(self: Any, **changes: Any) -> Any:
-        # jsonschema's own would fall back to its stock classes where a subschema says $schema.
+        # jsonschema's own takes a stock class where a subschema says $schema, and forgets the $id of an "if".
         schema = changes.get("schema", self.schema)
-        own = cls
-        if isinstance(schema, dict) and "$schema" in schema:
-            own = _validator_class(dialect_of(schema, dialect))
-        return own(schema, _resolver=changes.get("_resolver", self._resolver))
+        spoken = dialect_of(schema, dialect)
+        resolver = changes.get("_resolver") or inside(self._resolver, schema, spoken)
+        return _validator_class(spoken)(schema, _resolver=resolver)
 
-    cls.evolve = evolve
-    cls.DIALECT = dialect
+    def descend(
+        self: Any, instance: Any, schema: Any, path: Any = None, schema_path: Any = None, **more: Any
+    ) -> Errors:
+        # jsonschema's own loses both paths where the subschema is false.
+        if schema is False:
+            error = ValidationError("false", validator="false", schema=False)
+            error.path.extend(() if path is None else (path,))
+            error.schema_path.extend(() if schema_path is None else (schema_path,))
+            return iter([error])
+        errors: Errors = base.descend(self, instance, schema, path, schema_path, **more)
+        return errors
+
+    cls.evolve, cls.descend = evolve, descend
     return cls
 
 
-def build(schema: dict[str, Any]) -> Any:
+def build(schema: dict[str, Any], *, refers: bool) -> Any:
     """A validator for a schema that `m3nb.schemas.inspect` and `m3nb.references.check_references` let through."""
     dialect = dialect_of(schema)
-    return _validator_class(dialect)(schema, _resolver=root_resolver(schema, dialect))
+    resolver = crawled_resolver(schema, dialect) if refers else root_resolver(schema, dialect)
+    return _validator_class(dialect)(schema, _resolver=resolver)

@@ -241,7 +241,7 @@ def _mask_query(match: re.Match[str]) -> str:
 def _says_secret(schema: dict[str, Any]) -> bool:
     if schema.get("writeOnly") is True or schema.get("format") == "password":
         return True
-    title = schema.get("title")
+    title = None if "const" in schema else schema.get("title")  # a choice's title is a value's name
     return isinstance(title, str) and len(title.split()) <= _MAX_TITLE_WORDS and is_secret_name(title)
 
 

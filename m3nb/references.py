@@ -34,6 +34,14 @@ def specification(dialect: str) -> Any:
 
 
 @cache
+def unresolvable() -> tuple[type[Exception], ...]:
+    """What ``referencing`` raises for a reference or an ``$id`` that leads nowhere or is none."""
+    from referencing.exceptions import Unresolvable
+
+    return (Unresolvable, LookupError, ValueError, TypeError, AttributeError)
+
+
+@cache
 def _known() -> Any:
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
@@ -53,7 +61,11 @@ def check_references(schema: dict[str, Any], report: SchemaReport) -> None:
     """
     dialect = dialect_of(schema)
     edges: dict[int, list[Edge]] = {}
-    stack = [("", schema, root_resolver(schema, dialect), dialect)]
+    try:
+        root = crawled_resolver(schema, dialect)
+    except unresolvable() as error:
+        raise SchemaProblem(f"an $id of the schema is no URI: {error}") from None
+    stack = [("", schema, root, dialect)]
     while stack:
         pointer, node, resolver, inherited = stack.pop()
         if id(node) in edges:
@@ -71,22 +83,32 @@ def check_references(schema: dict[str, Any], report: SchemaReport) -> None:
         alone = "$ref" in node and spoken in _ALONE
         for step, child, keyword, child_dialect in children(node, pointer, inherited):
             if isinstance(child, dict):
-                within = resolver
-                if "$id" in child or "id" in child:
-                    within = resolver.in_subresource(specification(child_dialect).create_resource(child))
-                stack.append((step, child, within, child_dialect))
+                stack.append((step, child, inside(resolver, child, child_dialect), child_dialect))
                 if keyword in IN_PLACE and not alone:
                     out.append((id(child), ""))
     _refuse_circles(edges)
 
 
+def crawled_resolver(schema: Any, dialect: str) -> Any:
+    """Like `root_resolver`, with every ``$id`` and anchor already found: looking each up alone is quadratic."""
+    resource = specification(dialect).create_resource(schema)
+    uri = resource.id() or ""
+    return _known().with_resource(uri, resource).crawl().resolver(uri)
+
+
+def inside(resolver: Any, schema: Any, dialect: str) -> Any:
+    """The resolver for a subschema, which may have an ``$id`` of its own."""
+    if isinstance(schema, dict) and ("$id" in schema or "id" in schema):
+        return resolver.in_subresource(specification(dialect).create_resource(schema))
+    return resolver
+
+
 def _follow(resolver: Any, keyword: str, reference: Any, pointer: str) -> Any:
-    from referencing.exceptions import Unresolvable
     from referencing.jsonschema import lookup_recursive_ref
 
     try:
         target = lookup_recursive_ref(resolver) if keyword == "$recursiveRef" else resolver.lookup(reference)
-    except (Unresolvable, ValueError, TypeError, LookupError, AttributeError):
+    except unresolvable():
         nowhere = isinstance(reference, str) and reference.startswith("#")
         where = "leads nowhere in this schema" if nowhere else "leads outside of this schema, and nothing is fetched"
         raise SchemaProblem(f"{keyword} {reference!r} {where}", pointer) from None

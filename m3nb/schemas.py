@@ -255,7 +255,7 @@ _KEYWORDS: dict[str, dict[str, Check]] = {
     "2019-09": _DRAFT_2019_09,
     "2020-12": _DRAFT_2020_12,
 }
-REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_REFERRING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
 IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
 """Keywords whose subschemas look at the same value as the schema they stand in."""
 
@@ -273,15 +273,15 @@ def json_key(value: Any) -> Any:
 
 @dataclass(slots=True)
 class SchemaReport:
-    """What a walk through a valid schema found; pointers lead into the schema."""
+    """What a walk through a valid schema found: patterns with their pointers into the schema, whether it refers."""
 
     patterns: list[Step] = field(default_factory=list)
-    has_references: bool = False
+    refers: bool = False
     seen: set[int] = field(default_factory=set)
 
     def add(self, node: dict[str, Any], pointer: str) -> None:
         self.seen.add(id(node))
-        self.has_references = self.has_references or any(name in node for name in REFERENCES)
+        self.refers = self.refers or not _REFERRING.isdisjoint(node)
         if "pattern" in node:
             self.patterns.append((f"{pointer}/pattern", node["pattern"]))
         for name in node.get("patternProperties", ()):

@@ -30,6 +30,7 @@ BUDGET_SECONDS = 1.0
 """Time for checking one answer, in seconds: patterns, ``$ref`` fan-out, ``uniqueItems`` and all else together."""
 
 _CACHE_SIZE = 512
+_LOOK_DOWN = 16
 
 
 class FieldError(TypedDict):
@@ -108,11 +109,11 @@ def _compile(schema: FrozenDict) -> _Compiled:
 
     try:
         report = inspect(schema)
-        if report.has_references:
+        if report.refers:
             check_references(schema, report)
-        unchecked = tuple((pointer, pattern) for pointer, pattern in report.patterns if translate(pattern).source is None)
-        properties = schema.get("properties", {})
-        return _Compiled(schema, build(schema), unchecked, {name: index for index, name in enumerate(properties)})
+        unchecked = tuple(found for found in report.patterns if translate(found[1]).source is None)
+        order = {name: index for index, name in enumerate(schema.get("properties", {}))}
+        return _Compiled(schema, build(schema, refers=report.refers), unchecked, order)
     except SchemaProblem as problem:
         return _Compiled(schema, None, (), {}, (problem.reason, problem.pointer))
     except RecursionError:
@@ -188,9 +189,9 @@ def _findings(entry: _Compiled, content: FrozenDict) -> list[Finding]:
 
 
 def _unfit(value: Any, reason: str) -> tuple[str, str, str]:
-    """Where in a value the part is that JSON has no form for."""
+    """Where in a value the part is that JSON has no form for, as far down as a person would look."""
     pointer = ""
-    while True:
+    for _ in range(_LOOK_DOWN):
         for name, item in _entries(value):
             try:
                 freeze(item)
@@ -199,7 +200,8 @@ def _unfit(value: Any, reason: str) -> tuple[str, str, str]:
                 pointer += "/" + str(name).replace("~", "~0").replace("/", "~1")
                 break
         else:
-            return pointer, "json", reason
+            break
+    return pointer, "json", reason
 
 
 def _entries(value: Any) -> Iterable[tuple[Any, Any]]:

@@ -67,10 +67,10 @@ def _explain(error: Any, path: tuple[str | int, ...]) -> Iterator[Finding]:
         yield from _alternatives(error, path)
         return
     message = _message(keyword, error)
-    yield Finding("".join(f"/{escape(step)}" for step in path), keyword or "false", message)
+    yield Finding("".join(f"/{escape(step)}" for step in path), keyword, message)
 
 
-def _message(keyword: str | None, error: Any) -> str:
+def _message(keyword: str, error: Any) -> str:
     value, schema = error.validator_value, error.schema
     schema = schema if isinstance(schema, dict) else {}
     match keyword:
