@@ -12,85 +12,84 @@ from m3nb._version import __version__
 
 if TYPE_CHECKING:
     from m3nb.elicitation import (
-        ElicitationResponse,
-        FormElicitationRequest,
-        PendingElicitationRound,
-        UrlElicitationRequest,
+        ElicitationResponse as ElicitationResponse,
+        FormElicitationRequest as FormElicitationRequest,
+        PendingElicitationRound as PendingElicitationRound,
+        UrlElicitationRequest as UrlElicitationRequest,
     )
     from m3nb.errors import (
-        AgentError,
-        ElicitationExpectationError,
-        ElicitationRoundLimitError,
-        HumanInputRequired,
-        InvalidSchemaError,
-        KitClosed,
-        ManagedInputConflict,
-        ManagedInputError,
-        ManagedInputRecoveryError,
-        ManagedInputStateError,
-        ManagedInputValidationError,
-        MCPError,
-        ModelValidationError,
-        NoFrontEnd,
-        OperationCancelled,
-        OperationTimeout,
-        ServerError,
-        StorageBusy,
-        StorageError,
-        UnsupportedFeature,
-        WorkerStopped,
+        AgentError as AgentError,
+        ElicitationExpectationError as ElicitationExpectationError,
+        ElicitationRoundLimitError as ElicitationRoundLimitError,
+        HumanInputRequired as HumanInputRequired,
+        InvalidSchemaError as InvalidSchemaError,
+        KitClosed as KitClosed,
+        ManagedInputConflict as ManagedInputConflict,
+        ManagedInputError as ManagedInputError,
+        ManagedInputRecoveryError as ManagedInputRecoveryError,
+        ManagedInputStateError as ManagedInputStateError,
+        ManagedInputValidationError as ManagedInputValidationError,
+        MCPError as MCPError,
+        ModelValidationError as ModelValidationError,
+        NoFrontEnd as NoFrontEnd,
+        OperationCancelled as OperationCancelled,
+        OperationTimeout as OperationTimeout,
+        ServerError as ServerError,
+        StorageBusy as StorageBusy,
+        StorageError as StorageError,
+        UnsupportedFeature as UnsupportedFeature,
+        WorkerStopped as WorkerStopped,
     )
-    from m3nb.frames import answers, rounds
-    from m3nb.kit import Agent, ExecutionHandle, MCPTestKit
-    from m3nb.notebook import Run, Workbench
+    from m3nb.frames import answers as answers, rounds as rounds
+    from m3nb.handles import ExecutionHandle as ExecutionHandle
+    from m3nb.kit import Agent as Agent, MCPTestKit as MCPTestKit
+    from m3nb.notebook import Run as Run, Workbench as Workbench
     from m3nb.plans import (
-        ElicitationPlan,
-        expect_form,
-        expect_url,
-        maybe_form,
-        maybe_url,
-        one_of,
-        optional,
-        round_of,
-        sequence,
+        ElicitationPlan as ElicitationPlan,
+        expect_form as expect_form,
+        expect_url as expect_url,
+        maybe_form as maybe_form,
+        maybe_url as maybe_url,
+        one_of as one_of,
+        optional as optional,
+        round_of as round_of,
+        sequence as sequence,
     )
     from m3nb.storage import (
-        InMemoryExecutionStore,
-        ManagedInputLease,
-        ManagedInputRecord,
-        ManagedInputStatus,
-        ManagedInputStore,
-        SQLiteExecutionStore,
-        SQLiteManagedInputStore,
+        InMemoryExecutionStore as InMemoryExecutionStore,
+        ManagedInputLease as ManagedInputLease,
+        ManagedInputRecord as ManagedInputRecord,
+        ManagedInputStatus as ManagedInputStatus,
+        ManagedInputStore as ManagedInputStore,
+        SQLiteExecutionStore as SQLiteExecutionStore,
+        SQLiteManagedInputStore as SQLiteManagedInputStore,
     )
     from m3nb.types import (
-        ACPAgent,
-        AgentSpec,
-        ClaudeCode,
-        Codex,
-        DirectSpec,
-        ErrorInfo,
-        ExecutionId,
-        ExecutionOutcome,
-        ExecutionResult,
-        ExecutionState,
-        ExecutionStatus,
-        HTTPServer,
-        HumanInput,
-        InProcessServer,
-        OpenCode,
-        Pi,
-        Scripted,
-        SecretReference,
-        ServerBinding,
-        StdioServer,
-        TraceEvent,
+        ACPAgent as ACPAgent,
+        AgentSpec as AgentSpec,
+        ClaudeCode as ClaudeCode,
+        Codex as Codex,
+        DirectSpec as DirectSpec,
+        ErrorInfo as ErrorInfo,
+        ExecutionId as ExecutionId,
+        ExecutionOutcome as ExecutionOutcome,
+        ExecutionResult as ExecutionResult,
+        ExecutionState as ExecutionState,
+        ExecutionStatus as ExecutionStatus,
+        HTTPServer as HTTPServer,
+        HumanInput as HumanInput,
+        InProcessServer as InProcessServer,
+        OpenCode as OpenCode,
+        Pi as Pi,
+        Scripted as Scripted,
+        SecretReference as SecretReference,
+        ServerBinding as ServerBinding,
+        StdioServer as StdioServer,
+        TraceEvent as TraceEvent,
     )
 
 _ROOMS = {
-    "m3nb.elicitation": (
-        "ElicitationResponse FormElicitationRequest PendingElicitationRound UrlElicitationRequest"
-    ),
+    "m3nb.elicitation": ("ElicitationResponse FormElicitationRequest PendingElicitationRound UrlElicitationRequest"),
     "m3nb.errors": (
         "AgentError ElicitationExpectationError ElicitationRoundLimitError HumanInputRequired InvalidSchemaError "
         "KitClosed ManagedInputConflict ManagedInputError ManagedInputRecoveryError ManagedInputStateError "
@@ -98,11 +97,10 @@ _ROOMS = {
         "ServerError StorageBusy StorageError UnsupportedFeature WorkerStopped"
     ),
     "m3nb.frames": "answers rounds",
-    "m3nb.kit": "Agent ExecutionHandle MCPTestKit",
+    "m3nb.handles": "ExecutionHandle",
+    "m3nb.kit": "Agent MCPTestKit",
     "m3nb.notebook": "Run Workbench",
-    "m3nb.plans": (
-        "ElicitationPlan expect_form expect_url maybe_form maybe_url one_of optional round_of sequence"
-    ),
+    "m3nb.plans": ("ElicitationPlan expect_form expect_url maybe_form maybe_url one_of optional round_of sequence"),
     "m3nb.storage": (
         "InMemoryExecutionStore ManagedInputLease ManagedInputRecord ManagedInputStatus ManagedInputStore "
         "SQLiteExecutionStore SQLiteManagedInputStore"
@@ -115,7 +113,7 @@ _ROOMS = {
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
-__all__ = [  # noqa: PLE0604, RUF022 - computed from the table above
+__all__ = [  # noqa: PLE0604 - computed from the table above
     "__version__",
     *sorted(_HOME),
 ]

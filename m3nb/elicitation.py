@@ -52,7 +52,7 @@ class FormElicitationRequest(_Request):
 
 
 class UrlElicitationRequest(_Request):
-    """A request to visit ``url`` (MCP URL mode). Any text is accepted here; what is shown as a link is decided later."""
+    """A request to visit ``url`` (MCP URL mode). Any text is accepted here; the form decides what may be a link."""
 
     mode: Literal["url"] = "url"
     url: str
@@ -98,7 +98,9 @@ def _request(value: Any) -> ElicitationRequest:
         return FormElicitationRequest.model_validate(value)
     if mode == "url":
         return UrlElicitationRequest.model_validate(value)
-    raise ValueError("a request is a FormElicitationRequest, a UrlElicitationRequest or a mapping with mode form or url")
+    raise ValueError(
+        "a request is a FormElicitationRequest, a UrlElicitationRequest or a mapping with mode form or url"
+    )
 
 
 def _dump_requests(value: Mapping[str, ElicitationRequest]) -> dict[str, Any]:

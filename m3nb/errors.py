@@ -65,7 +65,7 @@ class ManagedInputRecoveryError(ManagedInputError):
     code = "managed_input_recovery_unavailable"
 
 
-class ModelValidationError(MCPError):
+class ModelValidationError(MCPError, ValueError):
     """An argument that makes no sense, found at submission. ``details["operation"]`` names the call."""
 
     code = "invalid_argument"
@@ -110,7 +110,7 @@ class UnsupportedFeature(MCPError):  # noqa: N818 - engine-facts section 5
     code = "unsupported"
 
 
-class KitClosed(MCPError):  # noqa: N818 - engine-facts section 5
+class KitClosed(MCPError, RuntimeError):  # noqa: N818 - engine-facts section 5
     """The kit, workbench or store was closed."""
 
     code = "kit_closed"
@@ -128,7 +128,7 @@ class StorageError(MCPError):
     code = "storage_error"
 
 
-class StorageBusy(StorageError):
+class StorageBusy(StorageError):  # noqa: N818 - reads as what happened
     """Another connection held the database longer than ``busy_timeout_ms``. Nothing was changed: try again."""
 
     code = "storage_busy"

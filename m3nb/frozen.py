@@ -28,7 +28,7 @@ class FrozenDict(dict[str, Any]):
     """A ``dict`` that refuses every change. Copies of it are itself."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __copy__(self) -> FrozenDict:
         return self
@@ -44,8 +44,8 @@ class FrozenList(list[Any]):
     """A ``list`` that refuses every change. Copies of it are itself."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse  # type: ignore[assignment]
-    pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
+    pop = remove = reverse = sort = _refuse
 
     def __copy__(self) -> FrozenList:
         return self

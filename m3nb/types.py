@@ -223,7 +223,9 @@ class AgentSpec(_Spec):
         if (self.harness is None) == (self.harness_profile is None):
             raise ValueError("an agent has exactly one of harness and harness_profile")
         if self.elicitation is not None and not self.elicitation.is_complete:
-            raise ValueError("the elicitation plan has a request without an answer: add .accept(), .decline() or .cancel()")
+            raise ValueError(
+                "the elicitation plan has a request without an answer: add .accept(), .decline() or .cancel()"
+            )
         return self
 
 

@@ -1,0 +1,122 @@
+"""The built-in agent: it makes the calls that the prompt spells out. It needs no model and no account.
+
+A line that is a call (``shipping:book_shipment {"weight_kg": 2}``) is made, in order; any other line is prose. When no
+line is a call, each selected tool is called once with ``{}``. Like every agent it talks to the gateway only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from m3nb.errors import AgentError
+from m3nb.harness import AgentOutcome, AgentTask, Endpoint
+
+if TYPE_CHECKING:
+    import mcp_types
+    from mcp import Client
+
+_CALL = re.compile(r"\s*(?P<server>[^\s:{}]+):(?P<tool>[^\s{}]+)\s*(?P<arguments>\{.*\})?\s*")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One tool call of the script."""
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+class ScriptedHarness:
+    """Runs the script of a prompt."""
+
+    async def run(self, task: AgentTask) -> AgentOutcome:
+        """Make the calls in order; the last result's text is the final text."""
+        calls = script(task.prompt, servers=[endpoint.server for endpoint in task.endpoints], tools=task.tools)
+        text = None
+        async with AsyncExitStack() as stack:
+            wanted = {call.server for call in calls}
+            clients = {
+                endpoint.server: await _connect(stack, endpoint)
+                for endpoint in task.endpoints
+                if endpoint.server in wanted
+            }
+            for call in calls:
+                text = await _make(clients[call.server], call)
+        if text is not None:
+            task.emit("message", {"text": text})
+        return AgentOutcome(final_text=text)
+
+
+def script(prompt: str, *, servers: Iterable[str], tools: Iterable[str] | None) -> list[Call]:
+    """The calls of a prompt.
+
+    Raises `AgentError` when a call's arguments are no JSON object, and when there is nothing to call.
+    """
+    names = set(servers)
+    calls = []
+    for number, line in enumerate(prompt.splitlines(), start=1):
+        match = _CALL.fullmatch(line)
+        if match is None or match["server"] not in names:
+            continue
+        calls.append(Call(match["server"], match["tool"], _arguments(match["arguments"], number)))
+    if not calls and tools is not None:
+        calls = [Call(server, tool, {}) for server, _, tool in (selector.partition(":") for selector in tools)]
+    if not calls:
+        raise AgentError(
+            'the scripted harness found nothing to call: write a line such as server:tool {"argument": 1} '
+            "into the prompt, or select tools=[…]"
+        )
+    return calls
+
+
+def _arguments(text: str | None, line: int) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        arguments = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise AgentError(f"line {line} of the prompt: the arguments are no JSON object ({error})") from None
+    if not isinstance(arguments, dict):
+        raise AgentError(f"line {line} of the prompt: the arguments are no JSON object")
+    return arguments
+
+
+async def _connect(stack: AsyncExitStack, endpoint: Endpoint) -> Client:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    # No read timeout: a call takes as long as the person who answers.
+    http = await stack.enter_async_context(
+        httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {endpoint.token}"},
+            timeout=httpx2.Timeout(30, read=None),
+            trust_env=False,
+        )
+    )
+    transport = streamable_http_client(endpoint.url, http_client=http, max_sse_event_size=None)
+    return await stack.enter_async_context(Client(transport, cache=None))
+
+
+async def _make(client: Client, call: Call) -> str:
+    from mcp.shared.exceptions import MCPError as ProtocolError
+
+    try:
+        result = await client.session.call_tool(call.tool, dict(call.arguments))
+    except ProtocolError as error:
+        # An agent reads an error like a result and goes on; the gateway has recorded it.
+        return f"{call.server}:{call.tool} failed: {error.message}"
+    return _text(result)
+
+
+def _text(result: mcp_types.CallToolResult) -> str:
+    texts = [block.text for block in result.content if block.type == "text"]
+    if not texts and result.structured_content is not None:
+        texts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    return "\n".join(texts)

@@ -1,0 +1,177 @@
+"""What an agent sees: an MCP server on loopback for each server of its execution.
+
+Only the selected tools are shown and callable. Every request carries the execution's token, and the SDK's guard against
+DNS rebinding checks Host and Origin (DESIGN "The gateway pauses, not the agent"; agents.md section 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import mcp_types
+import uvicorn
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError as ProtocolError
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from m3nb._version import __version__
+from m3nb.errors import MCPError, ModelValidationError
+from m3nb.harness import Endpoint
+from m3nb.runtime.journal import Journal
+from m3nb.runtime.upstream import Upstream
+
+PAYLOAD_LIMIT = 20_000
+"""Characters of a result that an event keeps: the history stays small, the agent gets the whole."""
+
+_GUARD = TransportSecuritySettings(
+    enable_dns_rebinding_protection=True,
+    allowed_hosts=["127.0.0.1:*"],
+    allowed_origins=["http://127.0.0.1:*"],
+)
+
+
+@asynccontextmanager
+async def serve(
+    upstreams: Sequence[Upstream], *, tools: Sequence[str] | None, journal: Journal
+) -> AsyncIterator[tuple[Endpoint, ...]]:
+    """Serve the upstreams to one agent; yields where each is found. The port is closed on leaving.
+
+    Raises `ModelValidationError` when a selected tool does not exist.
+    """
+    token = secrets.token_urlsafe(32)
+    async with AsyncExitStack() as stack:
+        routes: dict[str, ASGIApp] = {}
+        for index, upstream in enumerate(upstreams):
+            allowed = _allowed(upstream, tools)
+            manager = StreamableHTTPSessionManager(
+                _server(upstream, allowed, journal), security_settings=_GUARD, session_idle_timeout=None
+            )
+            await stack.enter_async_context(manager.run())
+            routes[f"/{index}/mcp"] = StreamableHTTPASGIApp(manager)
+        port = await stack.enter_async_context(_listen(_Door(routes, token)))
+        yield tuple(
+            Endpoint(upstream.name, f"http://127.0.0.1:{port}/{index}/mcp", token)
+            for index, upstream in enumerate(upstreams)
+        )
+
+
+def _allowed(upstream: Upstream, tools: Sequence[str] | None) -> Callable[[str], bool]:
+    if tools is None:
+        return lambda _name: True
+    prefix = f"{upstream.name}:"
+    selected = {tool.removeprefix(prefix) for tool in tools if tool.startswith(prefix)}
+    missing = selected - {tool.name for tool in upstream.tools}
+    if missing:
+        there = ", ".join(sorted(tool.name for tool in upstream.tools)) or "none"
+        raise ModelValidationError(
+            f"{upstream.name} has no tool {sorted(missing)[0]!r}: it has {there}",
+            details={"operation": "execution.submit", "server": upstream.name, "missing": sorted(missing)},
+        )
+    return selected.__contains__
+
+
+def _server(upstream: Upstream, allowed: Callable[[str], bool], journal: Journal) -> Server[Any]:
+    async def list_tools(_context: Any, _params: Any) -> mcp_types.ListToolsResult:
+        return mcp_types.ListToolsResult(tools=[tool for tool in upstream.tools if allowed(tool.name)])
+
+    async def call_tool(_context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+        if not allowed(params.name) or all(tool.name != params.name for tool in upstream.tools):
+            raise ProtocolError(mcp_types.INVALID_PARAMS, f"{upstream.name} has no tool {params.name!r} for this agent")
+        return await _call(upstream, params.name, params.arguments or {}, journal)
+
+    return Server(f"m3nb: {upstream.name}", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def _call(
+    upstream: Upstream, name: str, arguments: Mapping[str, Any], journal: Journal
+) -> mcp_types.CallToolResult:
+    about = {"server": upstream.name, "tool": name}
+    journal.emit("tool.call", {**about, "arguments": capped(arguments)})
+    try:
+        result = await upstream.call_tool(name, arguments)
+    except (MCPError, ProtocolError) as error:
+        journal.emit("tool.error", {**about, "message": error.message})
+        if isinstance(error, ProtocolError):
+            raise
+        # The execution ends with this error; the agent only needs to stop waiting.
+        raise ProtocolError(mcp_types.INTERNAL_ERROR, error.message) from None
+    except asyncio.CancelledError:
+        journal.emit("tool.error", {**about, "message": "cancelled"})
+        raise
+    journal.emit("tool.result", {**about, **_summary(result)})
+    return result
+
+
+def _summary(result: mcp_types.CallToolResult) -> dict[str, Any]:
+    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+    summary = {"is_error": bool(result.is_error), "content": capped(content)}
+    if result.structured_content is not None:
+        summary["structured_content"] = capped(result.structured_content)
+    return summary
+
+
+def capped(value: Any) -> Any:
+    """The value, or the beginning of its JSON text when that is longer than `PAYLOAD_LIMIT` characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) <= PAYLOAD_LIMIT:
+        return json.loads(text)
+    return {"truncated": True, "characters": len(text), "beginning": text[:PAYLOAD_LIMIT]}
+
+
+class _Door:
+    """The one ASGI app of a gateway: checks the token in constant time, then hands on by path."""
+
+    def __init__(self, routes: Mapping[str, ASGIApp], token: str) -> None:
+        self._routes = routes
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
+        if not hmac.compare_digest(given, self._expected):
+            await _refuse(send, 401)
+        elif scope["path"] not in self._routes:
+            await _refuse(send, 404)
+        else:
+            await self._routes[scope["path"]](scope, receive, send)
+
+
+async def _refuse(send: Send, status: int) -> None:
+    headers = [(b"content-length", b"0")]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def _listen(app: ASGIApp) -> AsyncIterator[int]:
+    """Serve an app on a free loopback port; yields the port."""
+    # asyncio sets TCP_NODELAY only on a socket that says it speaks TCP; without it a call costs 48 ms instead of 2.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            app, lifespan="off", log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn offers nothing to wait for
+                await asyncio.sleep(0.005)
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await task
+    finally:
+        listener.close()

@@ -1,0 +1,277 @@
+"""The MCP client of one real server: starts it, makes its calls one at a time, carries questions and answers.
+
+Both wire forms of a question end in `Coordinator.await_round`: the older ``elicitation/create`` request during a call
+(MCP revisions up to 2025-11-25) and the newer ``InputRequiredResult`` (2026-07-28), which asks for a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import IO, Any
+
+import mcp_types
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError as ProtocolError
+from pydantic import ValidationError
+
+from m3nb.elicitation import ElicitationRequest, ElicitationResponse, FormElicitationRequest, UrlElicitationRequest
+from m3nb.errors import InvalidSchemaError, MCPError, ServerError, UnsupportedFeature
+from m3nb.runtime import wire
+from m3nb.runtime.coordinator import AnsweredRound, Coordinator, Operation
+from m3nb.runtime.launch import Launch
+
+START_SECONDS = 30.0
+"""How long a server may take to answer the first message."""
+
+STDERR_TAIL = 2_000
+"""How many bytes of a failed server's last words an error quotes."""
+
+MARK = "M3NB_EXECUTION"
+"""Environment variable that marks a server process as one of this execution."""
+
+CLASSIC_KEY = "elicitation"
+"""The request key of an ``elicitation/create`` request, which has none of its own."""
+
+ToolReply = mcp_types.CallToolResult | mcp_types.InputRequiredResult
+_Send = Callable[[Mapping[str, ElicitationResponse] | None, str | None], Awaitable[ToolReply]]
+
+for _noisy in ("mcp", "uvicorn.error"):
+    # Without a handler Python prints warnings to stderr, which a notebook shows under whatever cell runs.
+    logging.getLogger(_noisy).addHandler(logging.NullHandler())
+
+
+class _Call:
+    """The operation in flight, the answer being handed over in it, and the error its questions ran into."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self.delivering: AnsweredRound | None = None
+        self.error: MCPError | None = None
+
+    def settle(self) -> None:
+        if self.delivering is not None:
+            self.delivering.settle()
+            self.delivering = None
+
+    def lose(self, error: MCPError) -> None:
+        if self.delivering is not None:
+            self.delivering.fail(error)
+            self.delivering = None
+
+
+class Upstream:
+    """A running server. Made by `connect`."""
+
+    def __init__(self, launch: Launch, coordinator: Coordinator, stderr: IO[bytes]) -> None:
+        self.name = launch.selector
+        self.tools: Sequence[mcp_types.Tool] = ()
+        self._secrets = launch.secrets
+        self._coordinator = coordinator
+        self._stderr = stderr
+        self._exact = wire.ExactForms()
+        self._client: Client | None = None
+        # A classic question does not say which call caused it: one call at a time makes that certain.
+        self._turn = asyncio.Lock()
+        self._call: _Call | None = None
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> mcp_types.CallToolResult:
+        """Call a tool; questions on the way are answered by the person.
+
+        Raises the coordinator's typed errors, `ServerError` when the server is gone, and the SDK's ``MCPError`` for a
+        protocol error that the agent should see.
+        """
+        assert self._client is not None
+        session = self._client.session
+
+        async def send(responses: Mapping[str, ElicitationResponse] | None, state: str | None) -> ToolReply:
+            return await session.send_request(wire.tool_call(name, arguments, responses, state), wire.TOOL_REPLY)
+
+        async with self._turn:
+            call = self._call = _Call(Operation(self.name, "tool", name, arguments))
+            try:
+                return await self._drive(call, send)
+            except BaseException as error:
+                call.lose(_as_typed(error, self._coordinator.ending))
+                raise
+            finally:
+                self._call = None
+
+    async def _drive(self, call: _Call, send: _Send) -> mcp_types.CallToolResult:
+        responses: Mapping[str, ElicitationResponse] | None = None
+        state: str | None = None
+        while True:
+            try:
+                result = await send(responses, state)
+            except Exception as error:
+                raise self._explain(call, error) from error
+            if call.error is not None:
+                raise call.error
+            call.settle()
+            if isinstance(result, mcp_types.CallToolResult):
+                return result
+            state = result.request_state
+            responses = await self._ask_input(call, result)
+
+    async def _ask_input(
+        self, call: _Call, result: mcp_types.InputRequiredResult
+    ) -> Mapping[str, ElicitationResponse] | None:
+        if not result.input_requests:
+            # State alone: the server wants the same call again, and nobody is asked.
+            return None
+        requests = {key: self._request(call.operation, key, request) for key, request in result.input_requests.items()}
+        answered = await self._coordinator.await_round(call.operation, requests, result.request_state)
+        answered.start_delivery()
+        call.delivering = answered
+        return answered.responses
+
+    async def _on_elicitation(
+        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
+        call = self._call
+        if call is None:
+            return mcp_types.ErrorData(
+                code=mcp_types.INVALID_REQUEST, message="a question is answered during a call only, and none is running"
+            )
+        try:
+            call.settle()
+            request = self._question(call.operation, CLASSIC_KEY, params)
+            answered = await self._coordinator.await_round(call.operation, {CLASSIC_KEY: request}, None)
+            answered.start_delivery()
+        except MCPError as error:
+            # The call's own task raises it; the server only learns that there is no answer.
+            call.error = error
+            self._coordinator.abort(error)
+            return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="the question was not answered")
+        call.delivering = answered
+        return self._exact.answer(context.request_id, answered.responses[CLASSIC_KEY])
+
+    def _request(self, operation: Operation, key: str, request: mcp_types.InputRequest) -> ElicitationRequest:
+        if not isinstance(request, mcp_types.ElicitRequest):
+            raise UnsupportedFeature(
+                f"{operation.server} asked for {request.method} ({key}) during {operation.kind} {operation.name}: "
+                "this version of m3nb answers elicitation only",
+                details={"server": operation.server, "method": request.method, "request_key": key},
+            )
+        return self._question(operation, key, request.params)
+
+    def _question(self, operation: Operation, key: str, params: mcp_types.ElicitRequestParams) -> ElicitationRequest:
+        common: dict[str, Any] = {
+            "request_key": key,
+            "message": params.message,
+            "server": operation.server,
+            "operation_kind": operation.kind,
+            "operation_name": operation.name,
+        }
+        try:
+            if isinstance(params, mcp_types.ElicitRequestURLParams):
+                meta = None if params.meta is None else dict(params.meta)
+                return UrlElicitationRequest(**common, meta=meta, url=params.url, elicitation_id=params.elicitation_id)
+            schema, meta = self._exact.schema(params)
+            return FormElicitationRequest(**common, meta=meta, requested_schema=schema)
+        except ValidationError as error:
+            reasons = "; ".join(
+                f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
+            )
+            raise InvalidSchemaError(
+                f"{operation.server} asked something that cannot be stored ({key}): {reasons}",
+                details={"request_key": key},
+            ) from None
+
+    def _explain(self, call: _Call, error: Exception) -> Exception:
+        """The error to raise for a failed call: the question's own, or that the server is gone, or the server's."""
+        if call.error is not None:
+            return call.error
+        if isinstance(error, ProtocolError) and error.code != mcp_types.CONNECTION_CLOSED:
+            # The server reacted, if only by refusing: the answer has reached it.
+            call.settle()
+            return error
+        if isinstance(error, ProtocolError | OSError) or type(error).__module__.startswith("anyio"):
+            lost = ServerError(
+                f"{self.name} ended during {call.operation.kind} {call.operation.name}{self.last_words()}",
+                details={"server": self.name, "operation": call.operation.name},
+            )
+            self._coordinator.fail_open_rounds(lost)
+            self._coordinator.abort(lost)
+            return lost
+        call.settle()
+        return error
+
+    def last_words(self) -> str:
+        """The end of what the server wrote to stderr, for an error message; known secrets are hidden."""
+        size = self._stderr.seek(0, 2)
+        self._stderr.seek(max(0, size - STDERR_TAIL))
+        text = self._stderr.read().decode("utf-8", "replace").strip()
+        for secret in self._secrets:
+            text = text.replace(secret, "[REDACTED]")
+        return f". It last wrote:\n{text}" if text else ""
+
+
+@asynccontextmanager
+async def connect(launch: Launch, coordinator: Coordinator) -> AsyncIterator[Upstream]:
+    """Start a server and shake hands; on leaving, end it (stdin closed, then SIGTERM, then SIGKILL to its group).
+
+    Raises `ServerError` when it cannot be started or does not answer within `START_SECONDS`.
+    """
+    with tempfile.TemporaryFile() as stderr:
+        upstream = Upstream(launch, coordinator, stderr)
+        parameters = StdioServerParameters(
+            command=launch.command,
+            args=list(launch.args),
+            env={**launch.environment, MARK: coordinator.execution_id},
+            cwd=launch.cwd,
+        )
+        client = Client(
+            # Any file with a descriptor takes the server's stderr.
+            upstream._exact.over(stdio_client(parameters, errlog=stderr)),  # type: ignore[arg-type]
+            mode=launch.protocol,
+            elicitation_callback=upstream._on_elicitation,
+            cache=None,
+        )
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await client.__aenter__()
+        except TimeoutError:
+            raise _not_started(upstream, f"it did not answer within {START_SECONDS:.0f} s") from None
+        except (ProtocolError, OSError, ValueError, ExceptionGroup) as error:
+            raise _not_started(upstream, _innermost(error)) from error
+        try:
+            upstream._client = client
+            upstream.tools = await _list_tools(client)
+            yield upstream
+        finally:
+            await client.__aexit__(None, None, None)
+
+
+async def _list_tools(client: Client) -> list[mcp_types.Tool]:
+    tools: list[mcp_types.Tool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        tools.extend(page.tools)
+        cursor = page.next_cursor
+        if cursor is None:
+            return tools
+
+
+def _not_started(upstream: Upstream, reason: str) -> ServerError:
+    return ServerError(
+        f"{upstream.name} could not be started: {reason}{upstream.last_words()}", details={"server": upstream.name}
+    )
+
+
+def _innermost(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
+
+
+def _as_typed(error: BaseException, ending: MCPError | None) -> MCPError:
+    if isinstance(error, MCPError):
+        return error
+    return ending or ServerError(f"the answer may not have reached the server: {_innermost(error)}")

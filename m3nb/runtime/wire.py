@@ -1,0 +1,164 @@
+"""Questions and answers on the wire exactly as they were sent and stored.
+
+The SDK's types refuse a schema without ``properties``, hold flat content only, and warn with the content in the text.
+Servers do send such schemas and do ask for nested objects and lists of numbers, so both travel past those types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated, Any, Self
+
+import anyio
+import mcp_types
+from mcp.client._transport import TransportStreams
+from mcp.shared.message import SessionMessage
+from pydantic import Discriminator, PrivateAttr, Tag, TypeAdapter
+
+from m3nb.elicitation import ElicitationResponse
+from m3nb.frozen import thaw
+
+_MARK = "m3nb/schema"
+
+
+def _reply_kind(value: Any) -> str:
+    # The result type decides, not the shape: an InputRequiredResult may carry _meta and look like any result.
+    kind = value.get("resultType") if isinstance(value, dict) else value.result_type
+    return "input_required" if kind == "input_required" else "complete"
+
+
+TOOL_REPLY: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
+    Annotated[
+        Annotated[mcp_types.CallToolResult, Tag("complete")]
+        | Annotated[mcp_types.InputRequiredResult, Tag("input_required")],
+        Discriminator(_reply_kind),
+    ]
+)
+
+
+class _ToolCall(mcp_types.CallToolRequest):
+    _responses: dict[str, Any] | None = PrivateAttr(default=None)
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        data = super().model_dump(**options)
+        if self._responses is not None:
+            data["params"]["inputResponses"] = self._responses
+        return data
+
+
+def tool_call(
+    name: str,
+    arguments: Mapping[str, Any],
+    responses: Mapping[str, ElicitationResponse] | None,
+    state: str | None,
+) -> mcp_types.CallToolRequest:
+    """A ``tools/call`` request; with responses and state it is the retry of one that needed input."""
+    params = mcp_types.CallToolRequestParams(name=name, arguments=thaw(arguments), request_state=state)
+    call = _ToolCall(params=params)
+    if responses is not None:
+        call._responses = {key: plain(response) for key, response in responses.items()}
+    return call
+
+
+def plain(response: ElicitationResponse) -> dict[str, Any]:
+    """An answer in the protocol's JSON: action, content and _meta, the absent ones left out."""
+    answer: dict[str, Any] = {"action": response.action}
+    if response.content is not None:
+        answer["content"] = thaw(response.content)
+    if response.meta is not None:
+        answer["_meta"] = thaw(response.meta)
+    return answer
+
+
+class ExactForms:
+    """Carries schemas in and answers out as they are, past the SDK's narrower types.
+
+    Each schema that comes in is kept here and a plain one takes its place; a mark in ``_meta`` says which it was.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[mcp_types.RequestId, dict[str, Any]] = {}
+        self._schemas: dict[str, Any] = {}
+        self._count = 0
+
+    def answer(self, request_id: mcp_types.RequestId, response: ElicitationResponse) -> mcp_types.ElicitResult:
+        """What the callback for ``elicitation/create`` returns: the action; the rest joins it on the way out."""
+        self._answers[request_id] = plain(response)
+        return mcp_types.ElicitResult(action=response.action)
+
+    def schema(self, params: mcp_types.ElicitRequestFormParams) -> tuple[Any, dict[str, Any] | None]:
+        """The schema as the server sent it, and the request's ``_meta`` without our mark."""
+        meta: dict[str, Any] = dict(params.meta or {})
+        schema = self._schemas.pop(meta.pop(_MARK, ""), params.requested_schema)
+        return schema, meta or None
+
+    @asynccontextmanager
+    async def over(self, transport: AbstractAsyncContextManager[TransportStreams]) -> AsyncIterator[TransportStreams]:
+        """The same transport, with schemas taken out and answers put in."""
+        async with transport as (read, write):
+            yield _Reader(read, self._take_schemas), _Writer(write, self._put_answer)
+
+    def _put_answer(self, message: Any) -> None:
+        if isinstance(message, mcp_types.JSONRPCResponse):
+            message.result.update(self._answers.pop(message.id, {}))
+
+    def _take_schemas(self, message: Any) -> None:
+        if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "elicitation/create":
+            self._take_schema(message.params)
+        elif isinstance(message, mcp_types.JSONRPCResponse) and message.result.get("resultType") == "input_required":
+            requests = message.result.get("inputRequests")
+            for request in requests.values() if isinstance(requests, dict) else ():
+                if isinstance(request, dict) and request.get("method") == "elicitation/create":
+                    self._take_schema(request.get("params"))
+
+    def _take_schema(self, params: Any) -> None:
+        if not isinstance(params, dict) or not isinstance(params.get("requestedSchema"), dict):
+            return
+        meta = params.setdefault("_meta", {})
+        if isinstance(meta, dict):
+            self._count += 1
+            mark = meta[_MARK] = str(self._count)
+            self._schemas[mark] = params["requestedSchema"]
+            params["requestedSchema"] = {"type": "object", "properties": {}}
+
+
+class _Stream:
+    """A stream whose messages are looked at on the way; everything else is the stream's own."""
+
+    def __init__(self, stream: Any, look: Callable[[Any], None]) -> None:
+        self._stream = stream
+        self._look = look
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class _Reader(_Stream):
+    async def receive(self) -> SessionMessage | Exception:
+        item: SessionMessage | Exception = await self._stream.receive()
+        if isinstance(item, SessionMessage):
+            self._look(item.message)
+        return item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class _Writer(_Stream):
+    async def send(self, item: SessionMessage) -> None:
+        self._look(item.message)
+        await self._stream.send(item)

@@ -1,0 +1,191 @@
+"""The worker: a thread with its own event loop that owns executions and holds their leases.
+
+Each execution is a task of the loop, so that one that waits blocks no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+from m3nb._version import __version__
+from m3nb.elicitation import FormElicitationRequest
+from m3nb.errors import KitClosed, MCPError, StorageError, WorkerStopped
+from m3nb.runtime.coordinator import LEASE_SECONDS, rounds_of
+from m3nb.runtime.doorbell import Doorbell
+from m3nb.runtime.execution import UNWIND_SECONDS, Execution, Job
+from m3nb.runtime.recovery import Recovery
+from m3nb.storage import ExecutionStore
+from m3nb.validity import check_schema
+
+SCAN_SECONDS = 2.0
+"""How often leases are looked at; they are renewed at a third of their length."""
+
+EXIT_SECONDS = 1.5
+"""How long the interpreter's exit waits before server processes are killed."""
+
+_living: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+class Worker:
+    """Runs executions of one store. ``announce`` is called, in the worker's thread, when one of them changed."""
+
+    def __init__(self, store: ExecutionStore, *, announce: Callable[[], None]) -> None:
+        self.id = f"worker-{uuid.uuid4().hex}"
+        self._store = store
+        self._announce = announce
+        self._lock = threading.Lock()
+        self._inbox: deque[Job] = deque()
+        self._stopping: MCPError | None = None
+        self._registered = False
+        self._bell: Doorbell | None = None
+        self._thread = threading.Thread(target=self._main, name=f"m3nb-{self.id[:13]}", daemon=True)
+        self._running: dict[str, Execution] = {}
+        _living.add(self)
+        self._thread.start()
+
+    def register(self) -> None:
+        """Make the worker known to the store. Called before its first execution is created."""
+        with self._lock:
+            if not self._registered:
+                self._store.register_worker(
+                    worker_id=self.id,
+                    kind="embedded",
+                    pid=os.getpid(),
+                    version=__version__,
+                    prefix=os.path.realpath(sys.prefix),
+                    lease_seconds=LEASE_SECONDS,
+                )
+                self._registered = True
+
+    def enqueue(self, job: Job) -> None:
+        """Run a created execution. Raises `KitClosed` after `stop`."""
+        with self._lock:
+            if self._stopping is not None:
+                raise KitClosed("the worker has been stopped: make a new kit or workbench")
+            self._inbox.append(job)
+        self.ring()
+
+    def ring(self) -> None:
+        """Say that something changed in the store. From any thread."""
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+
+    def stop(self, reason: MCPError | None = None, *, seconds: float = UNWIND_SECONDS + 2) -> bool:
+        """End every execution and the thread. Returns whether that took no longer than ``seconds``."""
+        with self._lock:
+            self._stopping = self._stopping or reason or WorkerStopped("the kit was closed while the execution ran")
+        self.ring()
+        if self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def kill(self) -> None:
+        """Kill every server process that is left, by process group."""
+        for group in _process_groups():
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+    def _main(self) -> None:
+        # SDK and validator take a second each to load: here, while the person still writes the cell.
+        from m3nb.runtime import gateway, upstream  # noqa: F401
+
+        check_schema(FormElicitationRequest(request_key="first", message="", requested_schema={"type": "object"}))
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        bell = self._bell = Doorbell(self._store.data_version)
+        tasks: set[asyncio.Task[None]] = set()
+        keeper = asyncio.create_task(self._keep())
+        try:
+            while self._stopping is None:
+                while self._inbox:
+                    task = asyncio.create_task(self._run(self._inbox.popleft(), bell))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await bell.rung()
+        finally:
+            keeper.cancel()
+            reason = self._stopping or WorkerStopped("the worker was stopped")
+            for execution in list(self._running.values()):
+                execution.end(reason)
+            for job in self._inbox:
+                self._end_unstarted(job, reason)
+            if tasks:
+                await asyncio.wait(tasks, timeout=UNWIND_SECONDS + 1)
+            if self._registered:
+                self._store.remove_worker(self.id)
+
+    async def _run(self, job: Job, bell: Doorbell) -> None:
+        if not self._store.claim_execution(job.execution_id, worker_id=self.id):
+            return
+        execution = Execution(job, store=self._store, rounds=rounds_of(self._store), bell=bell, announce=self._announce)
+        self._running[job.execution_id] = execution
+        try:
+            if self._stopping is not None:
+                execution.end(self._stopping)
+            await execution.run()
+        finally:
+            del self._running[job.execution_id]
+            self._announce()
+
+    def _end_unstarted(self, job: Job, reason: MCPError) -> None:
+        error = {"code": reason.code, "message": reason.message, "retryable": True, "details": {}}
+        self._store.finish_execution(job.execution_id, outcome="interrupted", result={}, error=error)
+        self._announce()
+
+    async def _keep(self) -> None:
+        """Renew the leases of this worker, end those of dead ones."""
+        recovery = Recovery(self._store, self.id)
+        renewed = time.monotonic()
+        while True:
+            try:
+                recovery.scan()
+                if self._registered and time.monotonic() - renewed >= LEASE_SECONDS / 3:
+                    self._store.renew_worker(self.id, lease_seconds=LEASE_SECONDS)
+                    renewed = time.monotonic()
+            except StorageError:
+                # Busy: the next tick comes long before a lease ends.
+                pass
+            await asyncio.sleep(SCAN_SECONDS)
+
+
+def _process_groups() -> set[int]:
+    """The process groups of the server processes this interpreter started."""
+    import psutil
+
+    from m3nb.runtime.upstream import MARK
+
+    groups = set()
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if MARK in child.environ():
+                groups.add(os.getpgid(child.pid))
+        except (psutil.Error, ProcessLookupError):
+            continue
+    return groups - {os.getpgrp()}
+
+
+def _at_exit() -> None:
+    workers = list(_living)
+    for worker in workers:
+        worker.stop(WorkerStopped("the interpreter has ended"), seconds=0)
+    deadline = time.monotonic() + EXIT_SECONDS
+    for worker in workers:
+        if not worker.stop(seconds=max(0.0, deadline - time.monotonic())):
+            worker.kill()
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,243 @@
+"""Selecting agents and submitting: what is refused, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from runs import classic
+
+import m3nb
+from m3nb import (
+    AgentSpec,
+    DirectSpec,
+    KitClosed,
+    MCPTestKit,
+    ModelValidationError,
+    SQLiteExecutionStore,
+    UnsupportedFeature,
+)
+from m3nb.types import CallTool, Scripted, ServerBinding
+
+SCRIPTED = [{"harness": "scripted"}]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SQLiteExecutionStore]:
+    store = SQLiteExecutionStore(tmp_path / "runs.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def kit(store: SQLiteExecutionStore) -> Iterator[MCPTestKit]:
+    with MCPTestKit(store=store, env={}) as kit:
+        yield kit
+
+
+def spec(**fields: object) -> AgentSpec:
+    base = {"harness": Scripted(), "message": "go", "servers": (ServerBinding(server=classic()),)}
+    return AgentSpec(**{**base, **fields})
+
+
+def test_one_agent_per_selection_model_and_trial(kit) -> None:
+    agents = kit.agents([{"harness": "codex", "models": ["a", "b"]}, *SCRIPTED], trials=2)
+    assert [(agent.harness.kind, agent.model, agent.trial) for agent in agents] == [
+        ("codex", "a", 1),
+        ("codex", "a", 2),
+        ("codex", "b", 1),
+        ("codex", "b", 2),
+        ("scripted", None, 1),
+        ("scripted", None, 2),
+    ]
+    assert agents[0].entry == {"harness": "codex", "models": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("selections", "error", "part"),
+    [
+        ([{"harness": "cursor"}], ValueError, "cursor"),
+        ([{"harness": ["codex"]}], ValueError, "codex"),
+        ([{"harness": "codex"}], ValueError, "models"),
+        ([{"harness": "codex", "models": []}], ValueError, "models"),
+        ([{"harness": "codex", "models": "gpt"}], ValueError, "models"),
+        ([{"harness": "codex", "models": ["a"], "colour": 1}], ValueError, "colour"),
+        ([{"harness": "codex", "models": ["a"], "provider": "x"}], ValueError, "provider"),
+        ([{"harness": "acp"}], ValueError, "manifest"),
+        ([{"harness": "codex", "models": ["a", "a"]}], ValueError, "twice"),
+        ([*SCRIPTED, *SCRIPTED], ValueError, "twice"),
+        ({"harness": "scripted"}, TypeError, "list"),
+        ("scripted", TypeError, "list"),
+        (["scripted"], TypeError, "mapping"),
+    ],
+)
+def test_selections_that_make_no_sense(kit, selections, error, part) -> None:
+    with pytest.raises(error, match=part):
+        kit.agents(selections)
+
+
+@pytest.mark.parametrize("trials", [0, -1, 1.5, True, "2"])
+def test_trials_count_from_one(kit, trials) -> None:
+    with pytest.raises(ModelValidationError):
+        kit.agents(SCRIPTED, trials=trials)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "part"),
+    [
+        ({"server": None}, ValueError, "exactly one"),
+        ({"servers": [classic()]}, ValueError, "exactly one"),
+        ({"server": "classic"}, ValueError, "StdioServer"),
+        ({"message": ""}, ValueError, "message"),
+        ({"tools": ["other:book"]}, ValueError, "other:book"),
+        ({"tools": ["book"]}, ValueError, "server:tool"),
+        ({"tools": ["classic:book", "classic:book"]}, ValueError, "twice"),
+        ({"elicitation_round_limit": 0}, ValueError, "round_limit"),
+        ({"answer_within": 0}, ValueError, "answer_within"),
+        ({"timeout": -1}, ValueError, "timeout"),
+        ({"colour": "red"}, TypeError, "colour"),
+        ({"goal": "win"}, UnsupportedFeature, "goal"),
+        ({"evaluations": [{"a": 1}]}, UnsupportedFeature, "evaluations"),
+        ({"workspace": {"a": 1}}, UnsupportedFeature, "workspace"),
+        ({"sampling_policy": "allow"}, UnsupportedFeature, "sampling_policy"),
+        ({"filesystem_policy": "allow"}, UnsupportedFeature, "filesystem_policy"),
+        ({"terminal_policy": "allow"}, UnsupportedFeature, "terminal_policy"),
+        ({"permission_policy": "prompt"}, UnsupportedFeature, "permission_policy"),
+        ({"artifact_policy": "always"}, UnsupportedFeature, "artifact"),
+        ({"human_input": "managed", "elicitation": m3nb.expect_form("a").accept({})}, ModelValidationError, "plan"),
+        ({"elicitation": m3nb.expect_form("a")}, ModelValidationError, "answer"),
+        ({"server": m3nb.HTTPServer(name="h", url="http://127.0.0.1:1/mcp")}, UnsupportedFeature, "streamable_http"),
+        ({"server": classic(command="no-such-command-here")}, m3nb.ServerError, "no-such-command-here"),
+    ],
+)
+def test_submissions_that_make_no_sense(kit, store, options, error, part) -> None:
+    arguments = {"message": "go", "server": classic(), **options}
+    with pytest.raises(error, match=part):
+        kit.agents(SCRIPTED)[0].submit(**arguments)
+    assert store.list_executions() == ()
+
+
+@pytest.mark.parametrize("human_input", ["maybe", "", None, ["managed"], {"managed"}, 1])
+def test_human_input_has_two_values(kit, human_input) -> None:
+    with pytest.raises(ModelValidationError) as refused:
+        kit.submit(spec(), human_input)
+    assert refused.value.details == {"operation": "execution.submit"}
+
+
+def test_managed_input_needs_an_agent_and_a_store_that_lasts(kit) -> None:
+    direct = DirectSpec(operation=CallTool(tool="book"), servers=(ServerBinding(server=classic()),))
+    with pytest.raises(ModelValidationError, match="DirectSpec"):
+        kit.submit(direct, "managed")
+    with pytest.raises(UnsupportedFeature):
+        kit.submit(direct)
+    with MCPTestKit(env={}) as forgetful, pytest.raises(ModelValidationError, match="store"):
+        forgetful.submit(spec(), "managed")
+
+
+def test_a_kit_without_a_store_runs_what_asks_nobody() -> None:
+    with MCPTestKit(env={}) as kit:
+        result = kit.agents(SCRIPTED)[0].run("go", server=classic(), tools=["classic:plain"])
+    assert result.final_text == "plain {}"
+
+
+def test_a_harness_that_is_not_built_ends_the_execution_by_name(kit) -> None:
+    agent = kit.agents([{"harness": "opencode", "models": ["m"]}])[0]
+    result = agent.run("go", server=classic())
+    assert result.outcome.value == "failed"
+    assert result.error.code == "unsupported"
+    assert "opencode" in result.error.message
+
+
+@pytest.mark.parametrize(
+    "options", [{"config": {}}, {"embedded_worker": False}, {"record_checks": True}, {"harness_cache_dir": "x"}]
+)
+def test_kit_options_that_are_not_served_say_so(options) -> None:
+    with pytest.raises(UnsupportedFeature):
+        MCPTestKit(**options)
+
+
+def test_an_existing_execution_is_found_again(kit, store) -> None:
+    handle = kit.agents(SCRIPTED)[0].submit("go", server=classic(), tools=["classic:plain"])
+    assert handle.result(timeout=20).final_text == "plain {}"
+    again = kit.handle(handle.execution_id)
+    assert again.snapshot() == handle.snapshot()
+    assert again.result(timeout=1).final_text == "plain {}"
+    with pytest.raises(ModelValidationError, match="nobody"):
+        kit.handle("execution-of-nobody")
+
+
+def test_handles_of_executions_that_take_no_answers(kit) -> None:
+    handle = kit.agents(SCRIPTED)[0].submit("go", server=classic(), tools=["classic:plain"])
+    assert handle.pending_elicitation() is None
+    with pytest.raises(ModelValidationError, match="fail"):
+        handle.respond_elicitation("r", {}, idempotency_key="k")
+    for timeout in (0, -1):
+        with pytest.raises(ModelValidationError):
+            handle.result(timeout=timeout)
+    handle.result(timeout=20)
+
+
+def test_a_wait_that_is_too_short_says_so_and_the_execution_goes_on(kit) -> None:
+    agent = kit.agents(SCRIPTED)[0]
+    handle = agent.submit('classic:slow {"seconds": 1}', server=classic())
+    with pytest.raises(m3nb.OperationTimeout, match="goes on"):
+        handle.result(timeout=0.05)
+    assert handle.result(timeout=20).final_text == "slept"
+
+
+def test_a_closed_kit_takes_nothing_but_keeps_results(store) -> None:
+    kit = MCPTestKit(store=store, env={})
+    agent = kit.agents(SCRIPTED)[0]
+    handle = agent.submit("go", server=classic(), tools=["classic:plain"])
+    result = handle.result(timeout=20)
+    kit.close()
+    assert handle.result(timeout=1) == result
+    for call in (
+        lambda: kit.agents(SCRIPTED),
+        lambda: agent.submit("go", server=classic()),
+        lambda: kit.handle(handle.execution_id),
+        handle.snapshot,
+        handle.pending_elicitation,
+        handle.cancel,
+    ):
+        with pytest.raises(KitClosed):
+            call()
+    with pytest.raises(RuntimeError):
+        handle.snapshot()
+
+
+def test_the_specs_first_example_runs(kit) -> None:
+    """The spec's code, but for the import line and the harness."""
+    import time
+
+    from runs import shipping
+
+    from m3nb import ElicitationResponse
+    from m3nb.types import ExecutionStatus
+
+    shipping_server = shipping()
+    agent = kit.agents([{"harness": "scripted"}])[0]
+    handle = agent.submit(
+        "Ask for the delivery address, then book the shipment.",
+        server=shipping_server,
+        tools=["shipping:book_shipment"],
+        human_input="managed",
+    )
+    deadline = time.monotonic() + 120
+    pending = handle.pending_elicitation()
+    while pending is None and time.monotonic() < deadline:
+        snapshot = handle.snapshot()
+        if snapshot.lifecycle is ExecutionStatus.FINISHED:
+            raise RuntimeError(f"execution finished before it requested managed input: {snapshot.outcome}")
+        time.sleep(0.2)
+        pending = handle.pending_elicitation()
+    assert pending is not None
+    handle.respond_elicitation(
+        pending.round_id,
+        {"shipping_address": ElicitationResponse(action="accept", content={"street": "1 Main Street", "city": "Pune"})},
+        idempotency_key=f"address-{pending.round_id}",
+    )
+    result = handle.result(timeout=120)
+    assert result.outcome.value == "completed"
+    assert "Pune" in result.final_text
