@@ -25,6 +25,8 @@ interface Inner {
   /** A group of controls is named by a legend, a single control by a label. */
   group?: boolean;
   read(): RawValue | null | string;
+  /** The id of one more text that describes the control. */
+  note?: string | undefined;
   /** The elements that carry `aria-invalid`. */
   marked?: HTMLElement[];
   first?: HTMLElement;
@@ -43,7 +45,7 @@ export function control(field: Field, id: () => string): Control {
   const note = words("note", field.description, noteId);
   const hint = words("hint", field.hint, hintId);
   const error = h("div", { class: "error", id: errorId, dir: "auto" });
-  const described = [note && noteId, hint && hintId].filter(Boolean).join(" ");
+  const described = [note && noteId, hint && hintId, inner.note].filter(Boolean).join(" ");
   const head: Child[] = [
     h("span", { id: labelId, dir: "auto", class: "label" }, field.label),
     field.required ? null : h("span", { class: "optional" }, "optional"),
@@ -139,7 +141,7 @@ function pick(field: Field, id: () => string, touch: () => void, entries: Entry[
   if (!field.required) entries = [{ label: OPEN, raw: null }, ...entries];
   const name = id();
   const boxes = entries.map((entry) =>
-    tick("radio", entry, id, touch, same(entry.raw, field.initial) && !(field.required && !entry.raw), name),
+    tick("radio", entry, id, touch, same(entry.raw, field.initial), name),
   );
   const inner = group(
     [ticks(entries, boxes)],
@@ -153,35 +155,53 @@ function pick(field: Field, id: () => string, touch: () => void, entries: Entry[
   return inner;
 }
 
-/** Any of several: check boxes. "None of these" and null exclude the rest. */
+/** Any of several: check boxes. What is sent in their place, an empty list or null, excludes them. */
 function several(field: Field, id: () => string, touch: () => void): Inner {
   const initial = field.initial && "choices" in field.initial ? field.initial.choices : [];
   const boxes = field.options.map((option, at) =>
-    tick("checkbox", { ...option, raw: null }, id, () => change(false), initial.includes(at)),
+    tick("checkbox", { ...option, raw: null }, id, () => choose(null), initial.includes(at)),
   );
-  const extras: Entry[] = [];
-  if (field.empty) extras.push({ label: "None of these", raw: { choices: [] } });
-  if (field.nullable) extras.push(NULL);
-  const others = extras.map((entry) => {
-    const made: Ticked = tick("checkbox", entry, id, () => change(true, made[0]), same(entry.raw, field.initial));
-    return made;
-  });
-  function change(other: boolean, chosen?: HTMLInputElement) {
+  const bare = field.required && field.empty;
+  const none = tick("checkbox", { label: "None of these", raw: null }, id, () => choose(none[0].checked ? EMPTY_LIST : null), false);
+  const shown = bare ? [...boxes, none] : boxes;
+  const others = specials(field, bare ? null : [EMPTY_LIST, "empty list"], (raw) => choose(raw));
+  const start = field.initial && !initial.length ? field.initial : null;
+  others.set(start);
+  none[0].checked = same(start, EMPTY_LIST);
+  function choose(raw: RawValue | null) {
     touch();
-    for (const [box] of other ? boxes : []) if (chosen!.checked) box.checked = false;
-    for (const [box] of others) if (box !== chosen) box.checked = false;
+    others.set(raw);
+    none[0].checked = same(raw, EMPTY_LIST);
+    if (raw) for (const [box] of boxes) box.checked = false;
   }
   return group(
-    [ticks([...field.options, ...extras], [...boxes, ...others])],
+    [ticks(field.options, shown), others.element],
     () => {
-      const other = others.findIndex(([box]) => box.checked);
-      if (other >= 0) return extras[other]!.raw;
       const choices = boxes.flatMap(([box], at) => (box.checked ? [at] : []));
-      return choices.length ? { choices } : null;
+      return others.value() ?? (choices.length ? { choices } : null);
     },
     boxes.map(([box]) => box),
     boxes[0]?.[0],
   );
+}
+
+const EMPTY_LIST: RawValue = { choices: [] };
+
+/** Buttons for the values that cannot be typed: null, and what is empty on purpose. */
+function specials(field: Field, empty: [RawValue, string] | null, chosen: (raw: RawValue | null) => void) {
+  let value: RawValue | null = null;
+  const offers: [RawValue, string][] = [];
+  if (field.empty && empty) offers.push(empty);
+  if (field.nullable) offers.push([NULL.raw!, NULL.label]);
+  const made = offers.map(([raw, label]) => button(label, "", () => chosen(same(value, raw) ? null : raw)));
+  return {
+    element: made.length > 0 && h("div", { class: "others" }, "send", ...made),
+    value: () => value,
+    set(raw: RawValue | null) {
+      value = raw;
+      made.forEach((each, at) => each.setAttribute("aria-pressed", String(same(offers[at]![0], raw))));
+    },
+  };
 }
 
 /** Short answers stand in a row, longer ones below each other. */
@@ -247,19 +267,19 @@ function typed(field: Field, id: () => string, touch: () => void): Inner {
         });
   box.value = shown ?? start ?? "";
   const asTyped = shown === null || !timed;
-  const sent = timed && !asTyped ? h("output", { class: "hint", for: box.id }) : null;
-  const extras: [RawValue, HTMLButtonElement][] = [];
-  const offer = (raw: RawValue, label: string) =>
-    extras.push([raw, button(label, "other", () => (box.focus(), (box.value = ""), change(same(special, raw) ? null : raw)))]);
-  if (field.empty) offer({ text: "" }, "empty text");
-  if (field.nullable) offer({ null: true }, "null");
+  const sent = asTyped ? null : h("div", { class: "hint", id: id() });
+  const others = specials(field, [{ text: "" }, "empty text"], (raw) => {
+    box.focus();
+    box.value = "";
+    change(raw);
+  });
   function change(value: RawValue | null) {
     touch();
     special = value;
     show();
   }
   function show() {
-    for (const [raw, element] of extras) element.setAttribute("aria-pressed", String(same(special, raw)));
+    others.set(special);
     box.placeholder = special ? ("null" in special ? "null" : "empty text") : placeholder;
     const local = box.value && withOffset(box.value);
     if (sent) sent.textContent = zone() + (local ? ", sent as " + local : "");
@@ -269,10 +289,11 @@ function typed(field: Field, id: () => string, touch: () => void): Inner {
     // After the box in the order of keys, at the end of the label's line for the eye.
     body: [
       box,
-      extras.length > 0 && h("div", { class: "others" }, "send", ...extras.map(([, element]) => element)),
+      others.element,
       sent,
     ],
     main: box,
+    note: sent?.id,
     read() {
       if (box.validity?.badInput) return "This is not complete yet.";
       const text = box.value;

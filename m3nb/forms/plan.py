@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
 from m3nb.elicitation import FormElicitationRequest, UrlElicitationRequest
-from m3nb.errors import ManagedInputValidationError
-from m3nb.forms.shapes import Control, Shape, form_of, json_text, text_of
+from m3nb.forms.layout import layout, refused
+from m3nb.forms.shapes import Control, Shape, json_text, text_of
 from m3nb.forms.urls import UrlParts, take_apart
-from m3nb.forms.values import WHOLE, RawValue, raw_of
-from m3nb.validity import check_content, unchecked_patterns
+from m3nb.forms.values import RawValue, raw_of
+from m3nb.validity import unchecked_patterns
 
 
 class Option(TypedDict):
@@ -24,8 +24,7 @@ class Option(TypedDict):
 class Field(TypedDict):
     """One control. ``pointer`` is a JSON Pointer into the content; errors name it or something below it.
 
-    ``empty`` says that an empty text, or for a required ``multi`` an empty list, may be sent on purpose; ``initial`` is
-    the valid default.
+    ``empty`` says that an empty text or list may be sent on purpose; ``initial`` is the valid default.
     """
 
     name: str
@@ -83,15 +82,13 @@ def compile_form(request: FormElicitationRequest | UrlElicitationRequest) -> For
             "warnings": warnings,
             "blocked": refusal,
         }
-    root, shapes = form_of(request.requested_schema)
-    if not shapes and _refused(request, {}):
-        shapes = [WHOLE]
+    root, shapes = layout(request)
     drawn = [shape for shape in shapes if shape.possible]
     stuck = next((shape for shape in shapes if shape.required and not shape.possible), None)
     defaults = {shape.name: shape.schema["default"] for shape in drawn if "default" in shape.schema}
-    bad_defaults = _refused(request, defaults)
+    bad_defaults = refused(request, defaults)
     empties: dict[str, Any] = {shape.name: _empty_of(shape) for shape in drawn if _empty_of(shape) is not None}
-    bad_empties = _refused(request, empties)
+    bad_empties = refused(request, empties)
     fields = [
         _field(
             shape,
@@ -113,22 +110,10 @@ def compile_form(request: FormElicitationRequest | UrlElicitationRequest) -> For
     }
 
 
-def _refused(request: FormElicitationRequest, content: dict[str, Any]) -> set[str]:
-    """The names in ``content`` whose value is not valid for the property alone; ``""`` for the content as a whole."""
-    try:
-        errors = check_content(request, content)
-    except ManagedInputValidationError:  # the check took too long: nothing is known to be valid
-        return {"", *content}
-    return {
-        error["pointer"].split("/")[1].replace("~1", "/").replace("~0", "~") if error["pointer"] else ""
-        for error in errors
-    }
-
-
 def _empty_of(shape: Shape) -> Any:
     if shape.control in ("text", "textarea", "password", "email", "uri"):
         return ""
-    return [] if shape.control == "multi" and shape.required else None
+    return [] if shape.control == "multi" else None
 
 
 def _field(shape: Shape, *, default_fits: bool, empty: bool) -> Field:

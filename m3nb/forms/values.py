@@ -10,7 +10,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, TypedDict
 
 from m3nb.elicitation import FormElicitationRequest
-from m3nb.forms.shapes import Shape, form_of, json_text, same
+from m3nb.forms.layout import WHOLE, layout
+from m3nb.forms.shapes import Shape, json_text, same
 from m3nb.frozen import freeze, thaw
 from m3nb.validity import FieldError
 
@@ -18,9 +19,6 @@ MAX_DIGITS = 4000
 """Characters a number may have: Python refuses to print integers of more than 4,300 digits."""
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
-
-WHOLE = Shape("", "", "json", required=True, schema={"title": "Answer"})
-"""The content as one JSON object, for a schema that lists no property and does not accept ``{}``."""
 
 
 class RawValue(TypedDict, total=False):
@@ -48,10 +46,10 @@ def read_values(
 
     Whether the content fits the schema is for `m3nb.validity.check_content` to say. Never raises for JSON values.
     """
-    _, shapes = form_of(request.requested_schema)
+    _, shapes = layout(request)
     content: dict[str, Any] = {}
     errors: list[FieldError] = []
-    for shape in shapes or [WHOLE]:
+    for shape in shapes:
         raw = values.get(shape.name)
         if raw is None:
             continue
@@ -66,16 +64,16 @@ def read_values(
             content = value
         else:
             content[shape.name] = value
-    for name in values.keys() - {shape.name for shape in shapes or [WHOLE]}:
+    for name in values.keys() - {shape.name for shape in shapes}:
         errors.append(_error(request, "", "properties", f"has no field {name!r}: reload the page"))
     return content, errors
 
 
 def to_values(request: FormElicitationRequest, content: Mapping[str, Any]) -> tuple[dict[str, RawValue], list[str]]:
     """What would have to be typed for ``content``, and the names that the form has no place for."""
-    _, shapes = form_of(request.requested_schema)
-    if not shapes:
-        return ({"": {"json": json_text(content, indent=2)}} if content else {}), []
+    _, shapes = layout(request)
+    if shapes == [WHOLE]:
+        return {"": {"json": json_text(content, indent=2)}}, []
     values: dict[str, RawValue] = {}
     for shape in shapes:
         if shape.name in content:

@@ -1,0 +1,141 @@
+// Every handed case: what is drawn, what is sent untouched, and each valid answer put in by hand.
+
+import { describe, expect, inject, test } from "vitest";
+import type { Field, RawValue } from "../src/protocol";
+import { toLocal } from "../src/times";
+import { open, type Page, type as typeInto } from "./page";
+
+const cases = inject("cases");
+const forms = cases.flatMap((one) => (one.plan.mode === "form" ? [{ ...one, plan: one.plan }] : []));
+const urls = cases.flatMap((one) => (one.plan.mode === "url" ? [{ ...one, plan: one.plan }] : []));
+
+const TYPES: Record<string, string> = {
+  text: "text",
+  email: "text",
+  uri: "text",
+  number: "text",
+  integer: "text",
+  date: "date",
+  datetime: "datetime-local",
+  time: "time",
+  password: "password",
+  textarea: "textarea",
+  json: "textarea",
+};
+
+/** The element of a field, found by its label. */
+function found(page: Page, field: Field): HTMLElement {
+  return page.labelled<HTMLElement>(field.label);
+}
+
+function tick(group: HTMLElement, label: string): void {
+  const box = [...group.querySelectorAll("label")].find((each) => each.textContent === label)!.control;
+  if (!(box as HTMLInputElement).checked) box!.click();
+}
+
+function fill(page: Page, field: Field, value: RawValue | undefined): void {
+  const element = found(page, field);
+  if (element instanceof HTMLSelectElement)
+    return typeInto(element, value && "choice" in value ? String(value.choice) : "-1");
+  if (element instanceof HTMLFieldSetElement) return fillGroup(element, field, value);
+  const box = element as HTMLInputElement;
+  const other = (label: string) =>
+    [...box.closest(".field")!.querySelectorAll("button")].find((each) => each.textContent === label)!;
+  if (!value) return typeInto(box, "");
+  if ("null" in value) return press(other("null"));
+  if ("json" in value) return typeInto(box, value.json);
+  if (!("text" in value)) throw new Error("not typed: " + JSON.stringify(value));
+  if (value.text === "") return press(other("empty text"));
+  const timed = field.control === "datetime" || field.control === "time";
+  typeInto(box, timed ? toLocal(value.text, field.control === "time")! : value.text);
+}
+
+function press(button: HTMLButtonElement): void {
+  if (button.getAttribute("aria-pressed") !== "true") button.click();
+}
+
+function fillGroup(group: HTMLElement, field: Field, value: RawValue | undefined): void {
+  const boxes = [...group.querySelectorAll("input")];
+  if (field.control === "multi" || boxes.length === 1) {
+    for (const box of boxes) if (box.checked) box.click();
+    if (value && "choices" in value && !value.choices.length)
+      return field.required ? tick(group, "None of these") : press([...group.querySelectorAll("button")][0]!);
+    const chosen = !value ? [] : "choices" in value ? value.choices : "choice" in value ? [value.choice] : [];
+    for (const at of chosen) tick(group, field.options[at]!.label);
+    return;
+  }
+  if (!value) return field.required ? undefined : tick(group, "Unanswered");
+  if ("null" in value) tick(group, "null");
+  else if ("bool" in value) tick(group, value.bool ? "Yes" : "No");
+  else if ("choice" in value) tick(group, field.options[value.choice]!.label);
+}
+
+/** Times as instants: the page writes them with its own offset. */
+function comparable(fields: Field[], values: Record<string, RawValue>): Record<string, unknown> {
+  const result: Record<string, unknown> = { ...values };
+  for (const field of fields) {
+    const value = values[field.name];
+    if (field.control === "datetime" && value && "text" in value) result[field.name] = Date.parse(value.text);
+  }
+  return result;
+}
+
+test("there are cases", () => {
+  expect(forms.length).toBeGreaterThan(50);
+  expect(urls.length).toBeGreaterThan(5);
+});
+
+describe.each(forms)("$id", ({ plan, expect: expected, untouched, fills }) => {
+  test("every field has its own control, bound to its label", async () => {
+    const page = await open([plan]);
+    for (const field of plan.fields) {
+      const element = found(page, field);
+      const kind = TYPES[field.control];
+      if (kind) expect((element as HTMLInputElement).type, field.name).toBe(kind);
+      else expect(element.matches("fieldset, select"), field.name).toBe(true);
+      if (field.control === "json") expect(expected).toBe("render-fallback");
+      if (field.description) expect(page.describedBy(element)).toContain(field.description);
+    }
+    expect(page.all(".field").length).toBe(plan.fields.length);
+    expect(page.el.textContent).toContain(plan.message);
+    expect(plan.fields.length === 0).toBe(expected === "confirm-only");
+    expect(page.button(expected === "confirm-only" ? "Accept" : "Submit").matches(":disabled")).toBe(false);
+    page.free();
+  });
+
+  test("untouched, it sends the valid defaults and nothing else", async () => {
+    const page = await open([plan]);
+    page.button(plan.fields.length ? "Submit" : "Accept").click();
+    expect(page.submits()).toHaveLength(1);
+    expect(page.submits()[0]!.responses).toEqual({ ask: { action: "accept", values: untouched } });
+    page.free();
+  });
+
+  test.each(fills.map((values, at) => ({ values, at })))("what is put in comes out: $at", async ({ values }) => {
+    const page = await open([plan]);
+    for (const field of plan.fields) fill(page, field, values[field.name]);
+    page.button(plan.fields.length ? "Submit" : "Accept").click();
+    expect(comparable(plan.fields, page.values())).toEqual(comparable(plan.fields, values));
+    page.free();
+  });
+});
+
+describe.each(urls)("$id", ({ plan, expect: expected }) => {
+  test("the address is text in parts, and a link only when it may be opened", async () => {
+    const page = await open([plan]);
+    expect(page.all("dd").map((each) => each.textContent)).toContain(plan.url.text);
+    const links = page.all<HTMLAnchorElement>("a");
+    expect(links).toHaveLength(plan.openable ? 1 : 0);
+    expect(plan.openable).toBe(expected !== "refuse");
+    expect(page.button("Accept").disabled).toBe(!plan.openable);
+    for (const link of links) {
+      expect(link.rel).toBe("noopener noreferrer");
+      expect(link.target).toBe("_blank");
+      expect(page.one("dl.address strong").textContent).toBe(new URL(link.href).host);
+    }
+    if (expected.startsWith("warn")) expect(page.all(".warning").length).toBeGreaterThan(0);
+    page.button("Decline").click();
+    expect(page.submits()[0]!.responses).toEqual({ ask: { action: "decline" } });
+    page.free();
+  });
+});
