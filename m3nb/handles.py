@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +72,7 @@ class Host:
     store: ExecutionStore
     ring: Callable[[], None]
     signals: Signals = field(default_factory=Signals)
-    results: dict[str, ExecutionResult] = field(default_factory=dict)
+    handles: weakref.WeakSet[ExecutionHandle] = field(default_factory=weakref.WeakSet)
     closed: bool = False
     pump: EventPump | None = None
 
@@ -87,8 +88,10 @@ class ExecutionHandle:
     def __init__(self, host: Host, execution_id: str, *, managed: bool, spec: Any = None) -> None:
         self._host = host
         self._managed = managed
+        self._result: ExecutionResult | None = None
         self.execution_id = execution_id
         self.spec = spec
+        host.handles.add(self)
 
     @property
     def submitted_spec(self) -> Any:
@@ -180,15 +183,11 @@ class ExecutionHandle:
 
     def finished_result(self) -> ExecutionResult | None:
         """The result when the execution is finished, else None. Never waits."""
-        cached = self._host.results.get(self.execution_id)
-        if cached is not None:
-            return cached
-        record = self._record()
-        if record.lifecycle != ExecutionStatus.FINISHED:
-            return None
-        result = _result(record, self._host.store.events(self.execution_id))
-        self._host.results[self.execution_id] = result
-        return result
+        if self._result is None:
+            record = self._record()
+            if record.lifecycle == ExecutionStatus.FINISHED:
+                self._result = _result(record, self._host.store.events(self.execution_id))
+        return self._result
 
     def cancel(self) -> None:
         """Cancel the execution; a waiting round fails. Nothing happens when it is finished."""

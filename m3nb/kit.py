@@ -137,9 +137,9 @@ class MCPTestKit:
         if self._host.closed:
             return
         self._worker.stop()
-        for execution in self.store.list_executions(worker_id=self._worker.id):
-            # Remembered, so that result() of a handle answers after the store is gone too.
-            ExecutionHandle(self._host, execution.execution_id, managed=execution.managed).finished_result()
+        for handle in self._host.handles:
+            # Remembered, so that result() answers after the store is gone too.
+            handle.finished_result()
         self._host.closed = True
         self._host.signals.announce()
         if self._own_store:

@@ -14,6 +14,8 @@ from m3nb.errors import (
     MCPError,
     OperationCancelled,
     OperationTimeout,
+    StorageBusy,
+    StorageError,
     WorkerStopped,
 )
 from m3nb.harness import AgentOutcome, AgentTask, find
@@ -29,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 UNWIND_SECONDS = 10.0
 """How long agent, gateway and servers may take to end once they were told to."""
+
+BUSY_SECONDS = 0.2
+"""How long a busy database is left alone before the next try."""
 
 _OUTCOMES = {
     OperationTimeout: ExecutionOutcome.TIMED_OUT,
@@ -81,8 +86,11 @@ class Execution:
         """End the execution with an error; the first reason counts. Open rounds end at once."""
         if self.coordinator.ending is None:
             self.coordinator.ending = error
-            self.coordinator.fail_open_rounds(error)
             self._ended.set()
+            try:
+                self.coordinator.fail_open_rounds(error)
+            except StorageError:
+                logger.warning("the rounds of %s end a little later", self.job.execution_id, exc_info=True)
 
     async def run(self) -> None:
         """Run to the end and store it. Never raises."""
@@ -102,7 +110,7 @@ class Execution:
         finally:
             for watcher in watchers:
                 watcher.cancel()
-            self._finish(outcome)
+            await self._finish(outcome)
 
     async def _outcome(self, work: asyncio.Task[AgentOutcome]) -> AgentOutcome | None:
         """Wait for the work to unwind; its error ends the execution unless something else has."""
@@ -166,7 +174,17 @@ class Execution:
                 return
             await self._bell.wait()
 
-    def _finish(self, outcome: AgentOutcome | None) -> None:
+    async def _finish(self, outcome: AgentOutcome | None) -> None:
+        while True:
+            try:
+                return self._store_end(outcome)
+            except StorageBusy:
+                # An execution without an end would look alive for ever: try until the database is free.
+                await asyncio.sleep(BUSY_SECONDS)
+
+    def _store_end(self, outcome: AgentOutcome | None) -> None:
+        if self.coordinator.ending is not None:
+            self.coordinator.fail_open_rounds(self.coordinator.ending)
         failed = self.coordinator.first_failure()
         error = self.coordinator.ending
         if error is None and failed is not None:

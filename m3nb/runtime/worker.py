@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 from m3nb._version import __version__
 from m3nb.elicitation import FormElicitationRequest
-from m3nb.errors import KitClosed, MCPError, StorageError, WorkerStopped
+from m3nb.errors import KitClosed, MCPError, StorageBusy, StorageError, WorkerStopped
 from m3nb.runtime.coordinator import LEASE_SECONDS, rounds_of
 from m3nb.runtime.doorbell import Doorbell
-from m3nb.runtime.execution import UNWIND_SECONDS, Execution, Job
+from m3nb.runtime.execution import BUSY_SECONDS, UNWIND_SECONDS, Execution, Job
 from m3nb.runtime.recovery import Recovery
 from m3nb.storage import ExecutionStore
 from m3nb.validity import check_schema
@@ -129,7 +129,7 @@ class Worker:
                 self._store.remove_worker(self.id)
 
     async def _run(self, job: Job, bell: Doorbell) -> None:
-        if not self._store.claim_execution(job.execution_id, worker_id=self.id):
+        if not await self._claimed(job):
             return
         execution = Execution(job, store=self._store, rounds=rounds_of(self._store), bell=bell, announce=self._announce)
         self._running[job.execution_id] = execution
@@ -140,6 +140,13 @@ class Worker:
         finally:
             del self._running[job.execution_id]
             self._announce()
+
+    async def _claimed(self, job: Job) -> bool:
+        while True:
+            try:
+                return self._store.claim_execution(job.execution_id, worker_id=self.id)
+            except StorageBusy:
+                await asyncio.sleep(BUSY_SECONDS)
 
     def _end_unstarted(self, job: Job, reason: MCPError) -> None:
         error = {"code": reason.code, "message": reason.message, "retryable": True, "details": {}}
