@@ -172,9 +172,9 @@ def check_content(request: FormElicitationRequest, content: Any) -> list[FieldEr
             return [_error(key, *finding) for finding in _findings(entry, frozen)]
     except BudgetExceeded:
         reason = f"could not be checked within {BUDGET_SECONDS:g} s: the schema is too costly for this answer"
-        raise _refusal(f"request {key!r}", [_error(key, "", "budget", reason)]) from None
+        raise _refusal("an answer", [_error(key, "", "budget", reason)]) from None
     except RecursionError:
-        raise _refusal(f"request {key!r}", [_error(key, "", "depth", "is nested too deeply to be checked")]) from None
+        raise _refusal("an answer", [_error(key, "", "depth", "is nested too deeply to be checked")]) from None
 
 
 def _findings(entry: _Compiled, content: FrozenDict) -> list[Finding]:
@@ -215,7 +215,7 @@ def _error(request_key: str, pointer: str, keyword: str, message: str) -> FieldE
 
 
 def _refusal(where: str, errors: list[FieldError]) -> ManagedInputValidationError:
-    shown = "; ".join(f"{error['pointer'] or 'the answer'} {error['message']}" for error in errors[:5])
+    shown = "; ".join(f"{e['request_key']}{e['pointer']} {e['message']}".strip() for e in errors[:5])
     more = f"; and {len(errors) - 5} more" if len(errors) > 5 else ""
     return ManagedInputValidationError(f"{where}: {shown}{more}", details={"errors": errors})
 
@@ -231,11 +231,11 @@ def check_responses(
     """
     from m3nb.keywords import budget
 
-    where = f"round {pending.round_id!r}"
+    where = f"the answer to round {pending.round_id!r}"
     if not isinstance(responses, Mapping):
         raise _refusal(where, [_error("", "", "type", "must be a mapping of request key to ElicitationResponse")])
     errors = [
-        _error(str(key), "", "additionalProperties", f"names no request of this round ({key!r})")
+        _error(str(key), "", "additionalProperties", "is no request of this round")
         for key in responses
         if key not in pending.requests
     ]
@@ -243,7 +243,7 @@ def check_responses(
     with budget(BUDGET_SECONDS):
         for key, request in pending.requests.items():
             if key not in responses:
-                errors.append(_error(key, "", "required", f"is missing for request {key!r}"))
+                errors.append(_error(key, "", "required", "has no response"))
                 continue
             response = responses[key]
             errors.extend(_response_errors(request, response))
