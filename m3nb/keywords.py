@@ -249,12 +249,11 @@ def _validator_class(dialect: str) -> Any:
     def evolve(self: Any, **changes: Any) -> Any:
         # jsonschema's own takes a stock class where a subschema says $schema, and forgets the $id of an "if".
         schema = changes.get("schema", self.schema)
-        spoken = dialect_of(schema, dialect)
-        resolver = changes.get("_resolver") or inside(self._resolver, schema, spoken)
-        return _validator_class(spoken)(schema, _resolver=resolver)
+        own = _validator_class(dialect_of(schema, dialect)) if isinstance(schema, dict) and "$schema" in schema else cls
+        return own(schema, _resolver=changes.get("_resolver") or inside(self._resolver, schema, dialect))
 
     def descend(
-        self: Any, instance: Any, schema: Any, path: Any = None, schema_path: Any = None, **more: Any
+        self: Any, instance: Any, schema: Any, path: Any = None, schema_path: Any = None, resolver: Any = None
     ) -> Errors:
         # jsonschema's own loses both paths where the subschema is false.
         if schema is False:
@@ -262,7 +261,8 @@ def _validator_class(dialect: str) -> Any:
             error.path.extend(() if path is None else (path,))
             error.schema_path.extend(() if schema_path is None else (schema_path,))
             return iter([error])
-        errors: Errors = base.descend(self, instance, schema, path, schema_path, **more)
+        within = resolver or inside(self._resolver, schema, dialect)
+        errors: Errors = base.descend(self, instance, schema, path, schema_path, within)
         return errors
 
     cls.evolve, cls.descend = evolve, descend

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, unquote_plus
@@ -72,6 +73,10 @@ _CODES = frozenset({"access", "security", "verification", "recovery", "backup", 
 _ENDINGS = ("password", "passwd", "passphrase", "secret", "token", "apikey", "accesskey", "privatekey")
 _SPLIT = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W\d_A-Za-z]+")
 _MAX_TITLE_WORDS = 3
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_IN_PLACE = frozenset(
+    {*_REFERENCES, "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies"}
+)
 
 _SHAPES = (
     (
@@ -84,9 +89,12 @@ _SHAPES = (
     (re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), REDACTED),
     (re.compile(r"://[^\s/?#]*@"), f"://{REDACTED}@"),
 )
+_MAYBE = re.compile(r"-----BEGIN|bearer|basic|eyJ|://|[?&#;]", re.I)
+"""What every shape has: most texts have none of it and need no closer look."""
 _QUERY = re.compile(r"([?&#;])([^=&#\s?;]{1,100})=([^&#\s;]+)")
 
 
+@lru_cache(4096)
 def is_secret_name(name: str) -> bool:
     """Whether a name says that its value is a credential.
 
@@ -197,12 +205,14 @@ class _Redactor:
             seen.add(id(schema))
             self.steps += 1
             yield schema
+            if _IN_PLACE.isdisjoint(schema):
+                continue
             for keyword in ("allOf", "anyOf", "oneOf"):
                 stack.extend(schema.get(keyword, ()))
             stack.extend(schema[keyword] for keyword in ("if", "then", "else") if keyword in schema)
             stack.extend(schema.get("dependentSchemas", {}).values())
             stack.extend(schema.get("dependencies", {}).values())
-            for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            for keyword in _REFERENCES:
                 if keyword in schema:
                     stack.append(self.follow(schema[keyword]))
 
@@ -222,6 +232,8 @@ class _Redactor:
 
     def text(self, text: str) -> str:
         text = self.without_secrets(text)
+        if not _MAYBE.search(text):
+            return text
         for shape, mask in _SHAPES:
             text = shape.sub(mask, text)
         return _QUERY.sub(_mask_query, text)
