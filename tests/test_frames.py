@@ -14,7 +14,7 @@ import pytest
 from asking import form, pending, url
 
 from m3nb.elicitation import ElicitationResponse, PendingElicitationRound
-from m3nb.errors import StorageError
+from m3nb.errors import ManagedInputValidationError, StorageError
 from m3nb.frames import answers, rounds
 from m3nb.storage import InMemoryExecutionStore, SQLiteExecutionStore, SQLiteManagedInputStore
 
@@ -126,7 +126,7 @@ def test_every_step_of_a_round_is_timed(store: Store, path: Path) -> None:
     assert_columns(frame, ROUNDS)
     assert frame.loc[0, ["answered_at", "waited", "actions", "failure_code", "resolved_at"]].isna().all()
     assert frame.loc[0, "status"] == "pending"
-    with pytest.raises(Exception, match="missing"):
+    with pytest.raises(ManagedInputValidationError, match="b has no response"):
         store.answer(round_, {"a": accept()})
     store.now += timedelta(seconds=1, microseconds=1)
     store.answer(round_, {"b": ElicitationResponse(action="decline"), "a": accept()})
