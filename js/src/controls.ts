@@ -166,13 +166,13 @@ function several(field: Field, id: () => string, touch: () => void): Inner {
   const shown = bare ? [...boxes, none] : boxes;
   const others = specials(field, bare ? null : [EMPTY_LIST, "empty list"], (raw) => choose(raw));
   const start = field.initial && !initial.length ? field.initial : null;
-  others.set(start);
+  others.set(start, initial.length > 0);
   none[0].checked = same(start, EMPTY_LIST);
   function choose(raw: RawValue | null) {
     touch();
-    others.set(raw);
     none[0].checked = same(raw, EMPTY_LIST);
     if (raw) for (const [box] of boxes) box.checked = false;
+    others.set(raw, boxes.some(([box]) => box.checked));
   }
   return group(
     [ticks(field.options, shown), others.element],
@@ -187,18 +187,23 @@ function several(field: Field, id: () => string, touch: () => void): Inner {
 
 const EMPTY_LIST: RawValue = { choices: [] };
 
-/** Buttons for the values that cannot be typed: null, and what is empty on purpose. */
+/**
+ * Buttons for the values that cannot be typed: null, and what is empty on purpose. They are there while nothing is
+ * typed, so that a filled form has no more stops for the Tab key than it has fields.
+ */
 function specials(field: Field, empty: [RawValue, string] | null, chosen: (raw: RawValue | null) => void) {
   let value: RawValue | null = null;
   const offers: [RawValue, string][] = [];
   if (field.empty && empty) offers.push(empty);
   if (field.nullable) offers.push([NULL.raw!, NULL.label]);
   const made = offers.map(([raw, label]) => button(label, "", () => chosen(same(value, raw) ? null : raw)));
+  const element = h("div", { class: "others" }, "send", ...made);
   return {
-    element: made.length > 0 && h("div", { class: "others" }, "send", ...made),
+    element: made.length > 0 && element,
     value: () => value,
-    set(raw: RawValue | null) {
+    set(raw: RawValue | null, filled: boolean) {
       value = raw;
+      element.hidden = filled;
       made.forEach((each, at) => each.setAttribute("aria-pressed", String(same(offers[at]![0], raw))));
     },
   };
@@ -279,7 +284,7 @@ function typed(field: Field, id: () => string, touch: () => void): Inner {
     show();
   }
   function show() {
-    others.set(special);
+    others.set(special, box.value !== "");
     box.placeholder = special ? ("null" in special ? "null" : "empty text") : placeholder;
     const local = box.value && withOffset(box.value);
     if (sent) sent.textContent = zone() + (local ? ", sent as " + local : "");

@@ -17,11 +17,11 @@ export interface Request {
 
 const LONG = 800;
 
-export function request(plan: Plan, id: () => string, messageId: string): Request {
+export function request(plan: Plan, id: () => string): Request {
   const controls: Control[] = plan.mode === "form" ? plan.fields.map((field) => control(field, id)) : [];
   const bad = new Set<Control>();
   const named = controls.length === 1 && controls[0]!.field.label === plan.message.trim();
-  const message = words("message", plan.message, messageId);
+  const message = words("message", plan.message);
   // A long message scrolls by itself, so that the buttons stay in reach; the keyboard must be able to get at it.
   if (message && plan.message.length > LONG) message.tabIndex = 0;
   const body: Child[] =

@@ -19,15 +19,14 @@ type Send = (responses: Record<string, Response>) => void;
 export function panel(round: Round, send: Send): Panel {
   const id = ids();
   const many = round.requests.length > 1;
-  const formName = id();
-  const requests = round.requests.map((plan) => request(plan, id, many ? id() : formName));
+  const requests = round.requests.map((plan) => request(plan, id));
   const actions = new Map<Request, HTMLSelectElement>();
   const trouble = h("div", { class: "error form-error", tabindex: "-1", hidden: true, dir: "auto" });
   const buttons = h("div", { class: "buttons" });
   const body = h("fieldset", { class: "all" }, ...requests.map(block), trouble, h("div", { class: "bar" }, buttons));
   const element = h("div", { class: "round", role: "form", onkeydown: key }, body);
-  if (many) element.setAttribute("aria-label", round.requests.length + " questions");
-  else element.setAttribute("aria-labelledby", formName);
+  const name = many ? round.requests.length + " questions" : round.requests[0]!.message.slice(0, 120);
+  element.setAttribute("aria-label", name || "Question");
   usual();
 
   function block(one: Request): HTMLElement {

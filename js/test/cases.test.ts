@@ -42,10 +42,13 @@ function fill(page: Page, field: Field, value: RawValue | undefined): void {
   const other = (label: string) =>
     [...box.closest(".field")!.querySelectorAll("button")].find((each) => each.textContent === label)!;
   if (!value) return typeInto(box, "");
-  if ("null" in value) return press(other("null"));
   if ("json" in value) return typeInto(box, value.json);
+  const special = "null" in value ? "null" : "text" in value && !value.text ? "empty text" : null;
+  if (special) {
+    typeInto(box, "");
+    return press(other(special));
+  }
   if (!("text" in value)) throw new Error("not typed: " + JSON.stringify(value));
-  if (value.text === "") return press(other("empty text"));
   const timed = field.control === "datetime" || field.control === "time";
   typeInto(box, timed ? toLocal(value.text, field.control === "time")! : value.text);
 }
