@@ -104,19 +104,26 @@ class FrontEnd(nbclient.NotebookClient):
             client.control_channel.send(client.session.msg("create_subshell_request"))
             reply = await client.control_channel.get_msg(timeout=20)
             self.subshell = reply["content"]["subshell_id"]
+        get_msg = client.iopub_channel.get_msg
+
+        async def overhear(*args: Any, **options: Any) -> Any:
+            # nbclient itself looks only at what the running cell caused; a page hears everything.
+            message = await get_msg(*args, **options)
+            self.overhear(message["msg_type"], message["content"])
+            return message
+
+        client.iopub_channel.get_msg = overhear
         return client
 
-    def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
-        content = msg["content"]
-        if msg["msg_type"] == "comm_open":
+    def overhear(self, kind: str, content: Any) -> None:
+        if kind == "comm_open":
             self.see(content["comm_id"], content["data"].get("state", {}))
-        elif msg["msg_type"] == "comm_msg" and content["data"].get("method") == "update":
+        elif kind == "comm_msg" and content["data"].get("method") == "update":
             self.see(content["comm_id"], content["data"]["state"])
-        elif msg["msg_type"] == "comm_msg" and content["data"].get("method") == "custom":
+        elif kind == "comm_msg" and content["data"].get("method") == "custom":
             self.hear(content["comm_id"], content["data"]["content"])
-        elif msg["msg_type"] in ("display_data", "execute_result") and VIEW in content["data"]:
+        elif kind in ("display_data", "execute_result") and VIEW in content["data"]:
             self.deliver(content["data"][VIEW]["model_id"], {"kind": "ready"})
-        return super().process_message(msg, cell, cell_index)
 
     def see(self, model: str, state: Mapping[str, Any]) -> None:
         view = state.get("view")
@@ -143,6 +150,8 @@ class FrontEnd(nbclient.NotebookClient):
         message = {"id": f"message-{self.count}", **message}
 
         def send() -> None:
+            if self.kc is None:  # the kernel has ended
+                return
             for _ in range(self.repeat):
                 self.send(model, message)
             self.unacknowledged[message["id"]] = asyncio.get_running_loop().call_later(0.25, send)
@@ -156,13 +165,12 @@ class FrontEnd(nbclient.NotebookClient):
         self.kc.shell_channel.send(message)
 
     def texts(self) -> list[str]:
-        """What each cell printed or showed; an error by its name and message."""
+        """What each cell printed, or its error by name and message."""
         return [
             "".join(
-                f"{output.ename}: {output.evalue}"
-                if output.output_type == "error"
-                else output.get("text") or output.data.get("text/plain", "")
+                output.text if output.output_type == "stream" else f"{output.ename}: {output.evalue}"
                 for output in cell.outputs
+                if output.output_type in ("stream", "error")
             )
             for cell in self.nb.cells
         ]

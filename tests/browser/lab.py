@@ -32,7 +32,6 @@ CHROMIUM_FLAGS = [
 ]
 SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-    "@jupyter-widgets/jupyterlab-manager/plugin": {"saveState": True},
 }
 KERNEL_READY = """async () => {
   const panel = window.jupyterapp.shell.currentWidget;
@@ -60,10 +59,9 @@ class Lab:
                 "IPYTHONDIR",
             )
         }
+        self._settings = Path(dirs["JUPYTERLAB_SETTINGS_DIR"])
         for name, settings in SETTINGS.items():
-            path = Path(dirs["JUPYTERLAB_SETTINGS_DIR"], f"{name}.jupyterlab-settings")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(settings), encoding="utf-8")
+            self.set(name, settings)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "lab.log"
@@ -84,6 +82,12 @@ class Lab:
         except Exception:
             self.close()
             raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text()[-3000:]}") from None
+
+    def set(self, plugin: str, settings: dict[str, Any]) -> None:
+        """A person's settings; a page reads them when it is loaded."""
+        path = self._settings / f"{plugin}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings), encoding="utf-8")
 
     def close(self) -> None:
         end(self.process.pid)
@@ -137,9 +141,22 @@ def _end_leftover() -> None:
 
 
 class Notebook:
-    """One notebook in one page: cells are run by JupyterLab's own commands, as the keyboard shortcuts do."""
+    """One notebook in one page: cells are run by JupyterLab's own commands, as the keyboard shortcuts do.
 
-    def __init__(self, browser: Browser, lab: Lab, cells: list[str], *, name: str = "test", **context: Any) -> None:
+    ``save_state``: the setting that saves widget state into the notebook (off by default, as in JupyterLab).
+    """
+
+    def __init__(
+        self,
+        browser: Browser,
+        lab: Lab,
+        cells: list[str],
+        *,
+        name: str = "test",
+        save_state: bool = False,
+        **context: Any,
+    ) -> None:
+        lab.set("@jupyter-widgets/jupyterlab-manager/plugin", {"saveState": save_state})
         self.folder = lab.root / f"{name}-{time.monotonic_ns()}"
         self.folder.mkdir()
         shutil.copy(ROOT / "notebooks" / "shipping_server.py", self.folder)

@@ -22,8 +22,6 @@ STREET = "221B Baker Street"
 PLAIN_SERVER = 'args=("shipping_server.py",)'
 STATE = "application/vnd.jupyter.widget-state+json"
 
-Open = Callable[..., Notebook]
-
 
 def quickstart_cells() -> list[str]:
     """The code cells as they are in git; the server is told to keep its log."""
@@ -73,7 +71,7 @@ def widget_state(text: str) -> list[dict[str, Any]]:
 
 
 def test_the_quickstart_with_keys_only(notebook: Callable[..., Notebook]) -> None:
-    page = notebook(quickstart_cells())
+    page = notebook(quickstart_cells(), save_state=True)
     keys = page.page.keyboard
     page.run(0)
     page.run(1)
@@ -203,7 +201,7 @@ def test_an_interrupted_cell_leaves_the_form_alive(notebook: Callable[..., Noteb
 
 def test_a_form_without_a_kernel_says_so(notebook: Callable[..., Notebook]) -> None:
     """A saved notebook with widget state draws its old form; nothing is behind it, so nothing can be typed."""
-    page = notebook(quickstart_cells())
+    page = notebook(quickstart_cells(), save_state=True)
     page.run(0)
     page.run(1)
     form(page)
