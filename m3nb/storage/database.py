@@ -75,6 +75,7 @@ class Database:
                 f"busy_timeout_ms must be a whole number of milliseconds, 0 or more, not {busy_timeout_ms!r}"
             )
         self.path: Path = files.database_path(database, refuse)
+        self._name = str(self.path)
         self._wal = wal
         self._keep_open = keep_open
         self._refuse = refuse
@@ -126,26 +127,33 @@ class Database:
 
     def write(self, body: Body[T]) -> T:
         """See `Tables.write`."""
-        patience = Patience(self._busy_seconds)
-        return self._alone(lambda connection: _transaction(connection, body, patience), patience)
+        return self._alone(body, transaction=True)
 
     def checkpoint(self) -> None:
         """Write the log back and empty it, as far as present readers allow."""
-        self._alone(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone(), Patience(0))
+        self._alone(
+            lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone(), transaction=False
+        )
 
-    def _alone(self, step: Body[T], patience: Patience) -> T:
+    def _alone(self, body: Body[T], *, transaction: bool) -> T:
         # Threads of this process queue here, fairly and asleep, instead of at the file.
         if not self._writing.acquire(timeout=self._busy_seconds):
             raise StorageBusy(f"{self.path} is being written by other threads. Nothing was changed: try again")
+        kept: _Kept | None = None
         try:
-            self._enter()
-            try:
-                return self._write(step, patience)
-            finally:
-                self._leave(None)
+            kept = self._kept_writer() or self._new_writer()
+            connection = kept.connection
+            return _transaction(connection, body, self._busy_seconds) if transaction else body(connection)
         except sqlite3.Error as error:
+            if kept is not None:
+                # Whatever state it is in: the next operation gets a fresh one.
+                self._writer = None
+                kept.connection.close()
             raise typed(error, self.path, self._refuse) from error
         finally:
+            if kept is not None and not self._keep_open:
+                self._writer = None
+                kept.connection.close()
             self._writing.release()
 
     def data_version(self) -> int:
@@ -198,35 +206,30 @@ class Database:
         connection = open_database(self.path, wal=self._wal, writing=writing, patience=patience, refuse=self._refuse)
         return None if connection is None else _Kept(connection, identity)
 
-    def _write(self, step: Body[T], patience: Patience) -> T:
-        kept = self._writer_for(patience)
-        try:
-            result = step(kept.connection)
-        except sqlite3.Error:
-            # Whatever state it is in: the next operation gets a fresh one.
-            self._writer = None
-            kept.connection.close()
-            raise
-        finally:
-            if not self._keep_open:
-                self._writer = None
-                kept.connection.close()
-        return result
-
-    def _writer_for(self, patience: Patience) -> _Kept:
-        identity = files.identify(self.path, self._refuse)
+    def _kept_writer(self) -> _Kept | None:
         kept = self._writer
-        if kept is not None:
-            if kept.identity == identity:
+        if kept is None:
+            return None
+        try:
+            found = os.lstat(self._name)
+            if kept.identity == (found.st_dev, found.st_ino):
                 return kept
-            self._writer = None
-            kept.connection.close()
+        except OSError:
+            # It is gone, and a new file takes its place.
+            pass
+        self._writer = None
+        kept.connection.close()
+        return None
+
+    def _new_writer(self) -> _Kept:
+        identity = files.identify(self.path, self._refuse)
         if identity is None:
             files.create(self.path)
             identity = files.identify(self.path, self._refuse)
         with self._watching, self._gate:
             # Our own readers must not be what stands in the way of a change of the journal.
             self._close_kept()
+        patience = Patience(self._busy_seconds)
         opened = None if identity is None else self._opened(identity, writing=True, patience=patience)
         if opened is None:
             raise StorageError(f"{self.path} vanished while it was opened: try again", details={"path": str(self.path)})
@@ -308,12 +311,22 @@ class Database:
         self._new_locks()
 
 
-def _transaction(connection: sqlite3.Connection, body: Body[T], patience: Patience) -> T:
-    patience(lambda: connection.execute("BEGIN IMMEDIATE"))
+def _transaction(connection: sqlite3.Connection, body: Body[T], busy_seconds: float) -> T:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+        Patience(busy_seconds)(lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
         result = body(connection)
-        # With a rollback journal, readers can hold a commit up; it is tried again where it stands.
-        patience(lambda: connection.execute("COMMIT"))
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            # With a rollback journal, readers can hold a commit up; it is tried again where it stands.
+            Patience(busy_seconds)(lambda: connection.execute("COMMIT"))
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -337,7 +350,7 @@ class MemoryDatabase:
     def write(self, body: Body[T]) -> T:
         """See `Tables.write`."""
         with self._lock:
-            return _transaction(self._connection, body, Patience(0))
+            return _transaction(self._connection, body, 0)
 
     def data_version(self) -> int:
         """See `Tables.data_version`."""

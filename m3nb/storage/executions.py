@@ -19,7 +19,7 @@ from m3nb.storage.outbox import Outbox
 from m3nb.storage.purging import purge
 from m3nb.storage.queries import queries
 from m3nb.storage.records import EventRecord, ExecutionRecord, ManagedInputRecord, WorkerRecord
-from m3nb.storage.times import from_microseconds, lease_end, read_clock, to_microseconds, utc_now
+from m3nb.storage.times import lease_end, now_microseconds, to_microseconds, utc_now
 from m3nb.types import ExecutionOutcome, ExecutionStatus
 
 _SQL = queries("executions")
@@ -36,7 +36,7 @@ class _Executions:
 
     def now(self) -> datetime:
         """See `ExecutionStore.now`."""
-        return from_microseconds(read_clock(utc_now))
+        return utc_now()
 
     def create_execution(
         self,
@@ -58,7 +58,7 @@ class _Executions:
         }
 
         def create(connection: sqlite3.Connection) -> sqlite3.Row | None:
-            values["now"] = read_clock(utc_now)
+            values["now"] = now_microseconds()
             row: sqlite3.Row | None = connection.execute(_SQL["insert_execution"], values).fetchone()
             return row
 
@@ -134,7 +134,7 @@ class _Executions:
         check_texts(_REFUSE, execution_id=execution_id, kind=kind)
         text = json_object(_REFUSE, "payload", payload)
         sequence = self._tables.write(
-            lambda connection: _append(connection, execution_id, kind, text, read_clock(utc_now))
+            lambda connection: _append(connection, execution_id, kind, text, now_microseconds())
         )
         if sequence is None:
             raise ModelValidationError(
@@ -185,7 +185,7 @@ class _Executions:
         }
 
         def register(connection: sqlite3.Connection) -> sqlite3.Row:
-            values["lease_expires"] = lease_end(read_clock(utc_now), lease_seconds)
+            values["lease_expires"] = lease_end(now_microseconds(), lease_seconds)
             row: sqlite3.Row = connection.execute(_SQL["register_worker"], values).fetchone()
             return row
 
@@ -196,7 +196,7 @@ class _Executions:
         check_texts(_REFUSE, worker_id=worker_id)
 
         def renew(connection: sqlite3.Connection) -> bool:
-            now = read_clock(utc_now)
+            now = now_microseconds()
             values = {"worker_id": worker_id, "now": now, "lease_expires": lease_end(now, lease_seconds)}
             if connection.execute(_SQL["renew_worker"], values).fetchone() is None:
                 return False
@@ -239,7 +239,7 @@ class _Executions:
         """Run an update that applies to one execution or to none; an event only if it applied."""
 
         def change(connection: sqlite3.Connection) -> bool:
-            now = values["now"] = read_clock(utc_now)
+            now = values["now"] = now_microseconds()
             if connection.execute(_SQL[name], values).fetchone() is None:
                 return False
             if event is not None:
@@ -340,7 +340,7 @@ class SQLiteExecutionStore(_Executions):
 
     def unresolved_rounds(self, *, expired_only: bool = False) -> tuple[ManagedInputRecord, ...]:
         """The rounds of all executions that are neither resolved nor failed, oldest first; or those without a lease."""
-        rows = self._rows("expired_rounds", read_clock(utc_now)) if expired_only else self._rows("unresolved_rounds")
+        rows = self._rows("expired_rounds", now_microseconds()) if expired_only else self._rows("unresolved_rounds")
         return tuple(load_round(row) for row in rows)
 
     def purge(self, *, before: datetime) -> int:
@@ -352,7 +352,7 @@ class SQLiteExecutionStore(_Executions):
         """
         if not isinstance(before, datetime):
             raise ModelValidationError(f"before must be a datetime, not {before!r}")
-        return purge(self._database, to_microseconds(before), read_clock(utc_now))
+        return purge(self._database, to_microseconds(before), now_microseconds())
 
 
 def _refuse_unserved(**options: Any) -> None:

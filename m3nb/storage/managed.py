@@ -9,22 +9,44 @@ from __future__ import annotations
 import secrets as random_secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from datetime import datetime
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from m3nb.elicitation import ElicitationResponse, PendingElicitationRound
 from m3nb.errors import ManagedInputValidationError, MCPError, StorageError
-from m3nb.frozen import EMPTY
+from m3nb.frozen import EMPTY, FrozenDict
 from m3nb.redaction import redact_responses
 from m3nb.storage import refusals
 from m3nb.storage.arguments import check_integer, check_optional_texts, check_texts, json_object, json_text
-from m3nb.storage.codec import digest, dumps, load_object, load_round, plain_requests, plain_responses
+from m3nb.storage.codec import (
+    digest,
+    dumps,
+    load_object,
+    load_round,
+    new_lease,
+    new_round,
+    plain_responses,
+)
 from m3nb.storage.database import Database, Tables
-from m3nb.storage.history import existing, find, note, refuse
 from m3nb.storage.queries import queries
-from m3nb.storage.records import ManagedInputRecord
-from m3nb.storage.times import Clock, is_aware, lease_end, read_clock, to_microseconds, utc_now
+from m3nb.storage.records import TERMINAL, ManagedInputRecord, ManagedInputStatus
+from m3nb.storage.rounds import (
+    Change,
+    Ids,
+    Recent,
+    Step,
+    Stored,
+    apply,
+    asked,
+    existing,
+    failure,
+    find,
+    new_stamp,
+    note,
+    refuse,
+)
+from m3nb.storage.times import Clock, is_aware, lease_end, read_clock, utc_now
 from m3nb.validity import check_responses
 
 Redaction = Literal["default", "all"]
@@ -82,6 +104,7 @@ class SQLiteManagedInputStore:
         self._clock = clock
         self._everything = redact == "all"
         self._secrets = secrets
+        self._recent = Recent()
 
     def create_round(
         self,
@@ -118,8 +141,9 @@ class SQLiteManagedInputStore:
         if round_index >= round_limit:
             raise ManagedInputValidationError(f"round_index {round_index} must be less than round_limit {round_limit}")
         lease_end(0, lease_seconds)
-        values = optional | _asked(pending)
+        values = optional | asked(pending)
         values |= {
+            "stamp": new_stamp(),
             "round_index": round_index,
             "round_limit": round_limit,
             "owner_id": owner_id,
@@ -127,22 +151,24 @@ class SQLiteManagedInputStore:
             "operation_parameters": json_object(_INVALID, "operation_parameters", operation_parameters or EMPTY),
         }
 
-        def create(connection: sqlite3.Connection) -> sqlite3.Row | MCPError:
-            now = read_clock(self._clock)
-            values["now"] = now
+        def create(connection: sqlite3.Connection) -> Stored | MCPError:
+            now, at = read_clock(self._clock)
+            values["created_at"] = now
             values["lease_expires_at"] = lease_end(now, lease_seconds)
-            row: sqlite3.Row | None = connection.execute(_SQL["insert_round"], values).fetchone()
-            if row is not None:
-                note(connection, row["id"], "create_round", None, "pending", now, owner_id)
-                return row
-            return existing(connection, values, now)
+            cursor = connection.execute(_SQL["insert_round"], values)
+            if cursor.rowcount != 1:
+                return existing(connection, values)
+            assert cursor.lastrowid is not None
+            note(connection, cursor.lastrowid, "create_round", None, "pending", now, owner_id)
+            return Stored(cursor.lastrowid, values["stamp"], values["lease_expires_at"], None, new_round(values, at))
 
-        return load_round(self._write(create))
+        return self._write(create)
 
     def get_round(self, execution_id: str, round_id: str) -> ManagedInputRecord | None:
         """See `ManagedInputStore.get_round`."""
-        row = self._round(execution_id, round_id)
-        return None if row is None else load_round(row)
+        check_texts(_INVALID, execution_id=execution_id, round_id=round_id)
+        there = self._find((execution_id, round_id))
+        return None if there is None else there.record
 
     def list_rounds(self, execution_id: str) -> tuple[ManagedInputRecord, ...]:
         """See `ManagedInputStore.list_rounds`."""
@@ -175,88 +201,112 @@ class SQLiteManagedInputStore:
         The answer is validated and redacted before the write transaction: neither can then hold the database up.
         That is lawful because the questions of a round never change, and the row is compared again inside.
         """
-        values = _lease_holder(execution_id, round_id, owner_id, lease_token)
+        ids = _check_holder(execution_id, round_id, owner_id, lease_token)
         check_texts(_INVALID, response_idempotency_key=response_idempotency_key)
-        row = self._round(execution_id, round_id)
-        if row is None:
-            raise refusals.unknown(execution_id, round_id)
-        problem = refusals.of_answer(row, values, read_clock(self._clock))
-        if problem is not None:
-            raise self._refused(row, "submit_responses", owner_id, problem)
-        pending = load_round(row).pending
+        there = self._recent.get(ids)
+        if there is None or there.record.status != "pending":
+            there = self._find(ids)
+        if there is None:
+            raise refusals.unknown(*ids)
+        pending = there.record.pending
+        answer, problem = None, None
         try:
-            checked = check_responses(pending, responses)
-            plain = plain_responses(checked)
-            values["responses"] = json_text(_INVALID, "responses", plain)
+            answer = self._answer(pending, responses)
         except ManagedInputValidationError as error:
-            raise self._refused(row, "submit_responses", owner_id, error) from None
-        values["response_digest"] = digest(plain)
-        values["response_idempotency_key"] = response_idempotency_key
-        if row["status"] != "pending":
-            conflict = refusals.of_repeat(row, values)
-            if conflict is not None:
-                raise self._refused(row, "submit_responses", owner_id, conflict)
-            return load_round(row)
-        values["redacted"] = dumps(
-            redact_responses(pending, checked, secrets=tuple(self._secrets(execution_id)), everything=self._everything)
-        )
+            problem = error
 
-        def blame(row: sqlite3.Row, now: int) -> MCPError | None:
-            return refusals.of_answer(row, values, now) or refusals.of_repeat(row, values)
+        def check(there: Stored, now: int) -> MCPError | None:
+            objection = refusals.of_answer(there, owner_id, lease_token, now) or problem
+            if objection is not None or answer is None:
+                return objection
+            if there.record.pending is not pending and there.record.pending.requests != pending.requests:
+                return refusals.of_question(there.record)
+            if there.record.status == "pending":
+                return None
+            return refusals.of_repeat(there, response_idempotency_key, answer.digest)
 
-        return self._move("submit_responses", "pending", "response_validated", values, blame)
+        def step(there: Stored, now: int, at: datetime) -> Change | None:
+            if answer is None or there.record.status != "pending":
+                return None
+            fields = {
+                "status": "response_validated",
+                "updated_at": at,
+                "response_validated_at": at,
+                "responses": answer.responses,
+                "response_idempotency_key": response_idempotency_key,
+            }
+            parameters = (answer.text, response_idempotency_key, answer.digest, answer.redacted)
+            return Change("submit_responses", parameters, fields, digest=answer.digest)
+
+        try:
+            return self._change("submit_responses", ids, owner_id, check, step)
+        except StorageError:
+            # A database that can't take a line about it does not hide what is wrong with the answer.
+            if problem is None:
+                raise
+            raise problem from None
 
     def start_delivery(
         self, execution_id: str, round_id: str, *, owner_id: str, lease_token: str
     ) -> ManagedInputRecord:
         """See `ManagedInputStore.start_delivery`."""
-        values = _lease_holder(execution_id, round_id, owner_id, lease_token)
-        return self._move("start_delivery", "response_validated", "delivery_started", values)
+
+        def fields(record: ManagedInputRecord, at: datetime) -> dict[str, Any]:
+            return {"delivery_started_at": at, "delivery_attempts": record.delivery_attempts + 1}
+
+        ids = _check_holder(execution_id, round_id, owner_id, lease_token)
+        return self._move(
+            "start_delivery", ids, (owner_id, lease_token), "response_validated", "delivery_started", fields
+        )
 
     def mark_delivered(
         self, execution_id: str, round_id: str, *, owner_id: str, lease_token: str
     ) -> ManagedInputRecord:
         """See `ManagedInputStore.mark_delivered`."""
-        values = _lease_holder(execution_id, round_id, owner_id, lease_token)
-        return self._move("mark_delivered", "delivery_started", "delivered", values)
+        ids = _check_holder(execution_id, round_id, owner_id, lease_token)
+        lease = (owner_id, lease_token)
+        return self._move(
+            "mark_delivered", ids, lease, "delivery_started", "delivered", lambda _, at: {"delivered_at": at}
+        )
 
     def resolve(self, execution_id: str, round_id: str, *, owner_id: str, lease_token: str) -> ManagedInputRecord:
         """See `ManagedInputStore.resolve`."""
-        values = _lease_holder(execution_id, round_id, owner_id, lease_token)
-        return self._move("resolve", "delivered", "resolved", values)
+        ids = _check_holder(execution_id, round_id, owner_id, lease_token)
+        lease = (owner_id, lease_token)
+        return self._move("resolve", ids, lease, "delivered", "resolved", lambda _, at: {"resolved_at": at})
 
     def renew(
         self, execution_id: str, round_id: str, *, owner_id: str, lease_token: str, lease_seconds: float
     ) -> ManagedInputRecord:
         """See `ManagedInputStore.renew`. Also a ``delivered`` round is renewed: a slow end must not lose its lease."""
-        values = _lease_holder(execution_id, round_id, owner_id, lease_token)
+        ids = _check_holder(execution_id, round_id, owner_id, lease_token)
         lease_end(0, lease_seconds)
 
-        def renew(connection: sqlite3.Connection) -> sqlite3.Row | MCPError:
-            now = values["now"] = read_clock(self._clock)
-            values["lease_expires_at"] = lease_end(now, lease_seconds)
-            row: sqlite3.Row | None = connection.execute(_SQL["renew"], values).fetchone()
-            if row is not None:
-                return row
-            row = find(connection, execution_id, round_id)
-            if row is None:
-                return refusals.unknown(execution_id, round_id)
-            problem = refusals.of_lease(row, values, now) or refusals.of_status(row, "unresolved")
-            return refuse(connection, row, "renew", owner_id, now, problem)
+        def check(there: Stored, now: int) -> MCPError | None:
+            problem = refusals.of_lease(there, owner_id, lease_token, now)
+            if problem is None and there.record.status in TERMINAL:
+                problem = refusals.of_status(there.record, "unresolved")
+            return problem
 
-        return load_round(self._write(renew))
+        def step(there: Stored, now: int, at: datetime) -> Change:
+            end = lease_end(now, lease_seconds)
+            fields = {"updated_at": at, "lease": new_lease(owner_id, lease_token, end)}
+            return Change("renew", (end,), fields, lease_end=end)
+
+        return self._change("renew", ids, owner_id, check, step)
 
     def fail(
         self, execution_id: str, round_id: str, *, owner_id: str, lease_token: str, code: str, message: str
     ) -> ManagedInputRecord:
         """See `ManagedInputStore.fail`."""
-        values = _lease_holder(execution_id, round_id, owner_id, lease_token)
+        ids = _check_holder(execution_id, round_id, owner_id, lease_token)
         check_texts(_INVALID, code=code, message=message)
 
-        def check(row: sqlite3.Row, now: int) -> MCPError | None:
-            return refusals.of_lease(row, values, now) or refusals.of_failure(row, code, message)
+        def check(there: Stored, now: int) -> MCPError | None:
+            problem = refusals.of_lease(there, owner_id, lease_token, now)
+            return problem or refusals.of_failure(there.record, code, message)
 
-        return self._end("fail", execution_id, round_id, owner_id, code, message, check)
+        return self._change("fail", ids, owner_id, check, failure(code, message))
 
     def fail_recovery(
         self, execution_id: str, round_id: str, *, expected_lease_token: str, message: str
@@ -270,10 +320,11 @@ class SQLiteManagedInputStore:
             message=message,
         )
 
-        def check(row: sqlite3.Row, now: int) -> MCPError | None:
-            return refusals.of_recovery(row, expected_lease_token, now)
+        def check(there: Stored, now: int) -> MCPError | None:
+            return refusals.of_recovery(there, expected_lease_token, now)
 
-        return self._end("fail_recovery", execution_id, round_id, None, refusals.RECOVERY_UNAVAILABLE, message, check)
+        step = failure(refusals.RECOVERY_UNAVAILABLE, message)
+        return self._change("fail_recovery", (execution_id, round_id), None, check, step)
 
     def claim_round(
         self,
@@ -286,7 +337,7 @@ class SQLiteManagedInputStore:
         delivery_state: str | None = None,
         idempotent_delivery: bool = False,
     ) -> ManagedInputRecord:
-        """See `ManagedInputStore.claim_round`."""
+        """See `ManagedInputStore.claim_round`. The round gets a new random token."""
         check_texts(_INVALID, execution_id=execution_id, round_id=round_id, owner_id=owner_id)
         check_optional_texts(_INVALID, expected_lease_token=expected_lease_token, delivery_state=delivery_state)
         lease_end(0, lease_seconds)
@@ -294,140 +345,126 @@ class SQLiteManagedInputStore:
             raise ManagedInputValidationError(f"idempotent_delivery must be True or False, not {idempotent_delivery!r}")
         token = _new_token()
 
-        def claim(connection: sqlite3.Connection) -> sqlite3.Row | MCPError:
-            now = read_clock(self._clock)
-            row = find(connection, execution_id, round_id)
-            if row is None:
-                return refusals.unknown(execution_id, round_id)
-            problem = refusals.of_claim(
-                row,
+        def check(there: Stored, now: int) -> MCPError | None:
+            return refusals.of_claim(
+                there,
                 expected_lease_token=expected_lease_token,
                 delivery_state=delivery_state,
                 idempotent_delivery=idempotent_delivery,
                 now=now,
             )
-            if problem is not None:
-                return refuse(connection, row, "claim_round", owner_id, now, problem)
-            status = refusals.claimed_status(row, delivery_state, idempotent_delivery)
-            values = {
-                "id": row["id"],
+
+        def step(there: Stored, now: int, at: datetime) -> Change:
+            status = refusals.claimed_status(there.record, delivery_state, idempotent_delivery)
+            end = lease_end(now, lease_seconds)
+            delivered_at = (there.record.delivered_at or at) if status == "delivered" else None
+            fields = {
                 "status": status,
-                "owner_id": owner_id,
-                "lease_token": token,
-                "lease_expires_at": lease_end(now, lease_seconds),
-                "now": now,
+                "updated_at": at,
+                "lease": new_lease(owner_id, token, end),
+                "delivered_at": delivered_at,
             }
-            note(connection, row["id"], "claim_round", row["status"], status, now, owner_id)
-            claimed: sqlite3.Row = connection.execute(_SQL["claim"], values).fetchone()
-            return claimed
+            return Change("claim_round", (status, owner_id, token, end), fields, lease_end=end)
 
-        return load_round(self._write(claim))
+        return self._change("claim_round", (execution_id, round_id), owner_id, check, step)
 
-    def _round(self, execution_id: str, round_id: str) -> sqlite3.Row | None:
-        check_texts(_INVALID, execution_id=execution_id, round_id=round_id)
-        return self._tables.read(lambda connection: find(connection, execution_id, round_id), None)
+    def _find(self, ids: Ids) -> Stored | None:
+        there = self._tables.read(lambda connection: find(connection, ids), None)
+        if there is not None:
+            self._recent.put(there)
+        return there
 
-    def _write(self, body: Callable[[sqlite3.Connection], sqlite3.Row | MCPError]) -> sqlite3.Row:
+    def _answer(self, pending: PendingElicitationRound, responses: Mapping[str, ElicitationResponse]) -> _Answer:
+        """Validate and redact. Raises `ManagedInputValidationError`."""
+        checked = check_responses(pending, responses)
+        plain = plain_responses(checked)
+        text = json_text(_INVALID, "responses", plain)
+        secrets = tuple(self._secrets(pending.execution_id))
+        redacted = redact_responses(pending, checked, secrets=secrets, everything=self._everything)
+        return _Answer(FrozenDict(checked), text, digest(plain), dumps(redacted))
+
+    def _write(self, body: Callable[[sqlite3.Connection], Stored | MCPError]) -> ManagedInputRecord:
         """Run one transaction. An error that is returned is raised after the commit: its line in the history stays."""
         result = self._tables.write(body)
         if isinstance(result, MCPError):
             raise result
-        return result
+        return self._recent.put(result)
+
+    def _change(
+        self,
+        method: str,
+        ids: Ids,
+        owner_id: str | None,
+        check: Callable[[Stored, int], MCPError | None],
+        step: Step,
+    ) -> ManagedInputRecord:
+        """Change one round. ``check`` says what speaks against it, ``step`` what is done, ``None`` for nothing.
+
+        What this store has seen last is tried first, by its stamp: if the row has changed since, nothing happens, and
+        the row is read. A refusal is only ever based on the row.
+        """
+
+        def change(connection: sqlite3.Connection) -> Stored | MCPError:
+            now, at = read_clock(self._clock)
+            there = self._recent.get(ids)
+            if there is not None and check(there, now) is None:
+                known = step(there, now, at)
+                done = None if known is None else apply(connection, method, there, known, now, owner_id)
+                if done is not None:
+                    return done
+            there = find(connection, ids)
+            if there is None:
+                return refusals.unknown(*ids)
+            objection = check(there, now)
+            if objection is not None:
+                return refuse(connection, there, method, owner_id, now, objection)
+            todo = step(there, now, at)
+            if todo is None:
+                return there
+            done = apply(connection, method, there, todo, now, owner_id)
+            assert done is not None, "nobody else writes in this transaction"
+            return done
+
+        return self._write(change)
 
     def _move(
         self,
         method: str,
-        source: str,
-        target: str,
-        values: dict[str, Any],
-        blame: Callable[[sqlite3.Row, int], MCPError | None] | None = None,
+        ids: Ids,
+        lease: tuple[str, str],
+        source: ManagedInputStatus,
+        target: ManagedInputStatus,
+        stamps: Callable[[ManagedInputRecord, datetime], dict[str, Any]],
     ) -> ManagedInputRecord:
-        """One step of a round by compare-and-set; only when it does not apply is the row looked at for the reason."""
+        """One step of a delivery, from ``source`` to ``target``; a round that is there already is returned as it is."""
 
-        def move(connection: sqlite3.Connection) -> sqlite3.Row | MCPError:
-            now = values["now"] = read_clock(self._clock)
-            row: sqlite3.Row | None = connection.execute(_SQL[method], values).fetchone()
-            if row is not None:
-                note(connection, row["id"], method, source, target, now, values["owner_id"])
-                return row
-            row = find(connection, values["execution_id"], values["round_id"])
-            if row is None:
-                return refusals.unknown(values["execution_id"], values["round_id"])
-            if blame is not None:
-                problem = blame(row, now)
-            else:
-                problem = refusals.of_lease(row, values, now)
-                if problem is None and row["status"] != target:
-                    problem = refusals.of_status(row, source)
-            return row if problem is None else refuse(connection, row, method, values["owner_id"], now, problem)
+        def check(there: Stored, now: int) -> MCPError | None:
+            problem = refusals.of_lease(there, *lease, now)
+            if problem is None and there.record.status not in (source, target):
+                problem = refusals.of_status(there.record, source)
+            return problem
 
-        return load_round(self._write(move))
+        def step(there: Stored, now: int, at: datetime) -> Change | None:
+            if there.record.status == target:
+                return None
+            return Change(method, (), {"status": target, "updated_at": at, **stamps(there.record, at)})
 
-    def _end(
-        self,
-        method: str,
-        execution_id: str,
-        round_id: str,
-        owner_id: str | None,
-        code: str,
-        message: str,
-        check: Callable[[sqlite3.Row, int], MCPError | None],
-    ) -> ManagedInputRecord:
-        """Fail a round that ``check`` has nothing against; one that has failed so already is returned as it is."""
-
-        def end(connection: sqlite3.Connection) -> sqlite3.Row | MCPError:
-            now = read_clock(self._clock)
-            row = find(connection, execution_id, round_id)
-            if row is None:
-                return refusals.unknown(execution_id, round_id)
-            problem = check(row, now)
-            if problem is not None:
-                return refuse(connection, row, method, owner_id, now, problem)
-            if row["status"] == "failed":
-                return row
-            note(connection, row["id"], method, row["status"], "failed", now, owner_id, {"code": code})
-            values = {"id": row["id"], "now": now, "code": code, "message": message}
-            failed: sqlite3.Row = connection.execute(_SQL["fail"], values).fetchone()
-            return failed
-
-        return load_round(self._write(end))
-
-    def _refused(self, row: sqlite3.Row, method: str, owner_id: str, error: MCPError) -> MCPError:
-        """The error, after a line about it in the history. A database that can't take the line hides no refusal."""
-
-        def note_it(connection: sqlite3.Connection) -> None:
-            refuse(connection, row, method, owner_id, read_clock(self._clock), error)
-
-        with suppress(StorageError):
-            self._tables.write(note_it)
-        return error
+        return self._change(method, ids, lease[0], check, step)
 
 
-def _lease_holder(execution_id: str, round_id: str, owner_id: str, lease_token: str) -> dict[str, Any]:
+class _Answer(NamedTuple):
+    """A valid answer, ready to be stored."""
+
+    responses: Mapping[str, ElicitationResponse]
+    text: str
+    digest: str
+    redacted: str
+
+
+def _check_holder(execution_id: str, round_id: str, owner_id: str, lease_token: str) -> Ids:
     check_texts(_INVALID, execution_id=execution_id, round_id=round_id, owner_id=owner_id, lease_token=lease_token)
-    return {"execution_id": execution_id, "round_id": round_id, "owner_id": owner_id, "lease_token": lease_token}
+    return (execution_id, round_id)
 
 
 def _new_token() -> str:
     return f"lease-{random_secrets.token_hex(16)}"
-
-
-def _asked(pending: PendingElicitationRound) -> dict[str, Any]:
-    """The columns of a question."""
-    texts = {
-        "execution_id": pending.execution_id,
-        "round_id": pending.round_id,
-        "logical_operation_id": pending.logical_operation_id,
-        "server": pending.server,
-        "operation_kind": pending.operation_kind,
-        "operation_name": pending.operation_name,
-    }
-    check_texts(_INVALID, **texts)
-    if pending.request_state:
-        check_texts(_INVALID, request_state=pending.request_state)
-    return texts | {
-        "asked_at": to_microseconds(pending.created_at),
-        "deadline": None if pending.deadline is None else to_microseconds(pending.deadline),
-        "request_state": pending.request_state,
-        "requests": json_text(_INVALID, "requests", plain_requests(pending.requests)),
-    }

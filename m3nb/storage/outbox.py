@@ -13,7 +13,7 @@ from m3nb.storage.codec import digest, load_outbox, plain_responses
 from m3nb.storage.database import Tables
 from m3nb.storage.queries import queries
 from m3nb.storage.records import OutboxEntry
-from m3nb.storage.times import read_clock, utc_now
+from m3nb.storage.times import now_microseconds
 
 _SQL = queries("outbox")
 _INVALID = ManagedInputValidationError
@@ -48,7 +48,7 @@ class Outbox:
         }
 
         def prepare(connection: sqlite3.Connection) -> sqlite3.Row:
-            row: sqlite3.Row = connection.execute(_SQL["prepare"], values | {"now": read_clock(utc_now)}).fetchone()
+            row: sqlite3.Row = connection.execute(_SQL["prepare"], values | {"now": now_microseconds()}).fetchone()
             return row
 
         return load_outbox(self._tables.write(prepare))
@@ -58,7 +58,7 @@ class Outbox:
         check_texts(_INVALID, idempotency_key=idempotency_key)
 
         def acknowledge(connection: sqlite3.Connection) -> None:
-            connection.execute(_SQL["acknowledge"], {"idempotency_key": idempotency_key, "now": read_clock(utc_now)})
+            connection.execute(_SQL["acknowledge"], {"idempotency_key": idempotency_key, "now": now_microseconds()})
 
         self._tables.write(acknowledge)
 

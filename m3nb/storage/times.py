@@ -43,12 +43,22 @@ def is_aware(value: Any) -> bool:
     return isinstance(value, datetime) and value.utcoffset() is not None
 
 
-def read_clock(clock: Clock) -> int:
-    """Microseconds since the epoch by ``clock``. Raises `ManagedInputValidationError` for a naive datetime."""
+def read_clock(clock: Clock) -> tuple[int, datetime]:
+    """Now by ``clock``: in microseconds since the epoch, and as a UTC datetime.
+
+    Raises `ManagedInputValidationError` for a naive datetime.
+    """
     now = clock()
-    if not is_aware(now):
-        raise ManagedInputValidationError(f"clock must return timezone-aware datetimes, not {now!r}")
-    return (now - EPOCH) // _MICROSECOND
+    if not isinstance(now, datetime) or now.tzinfo is not UTC:
+        if not is_aware(now):
+            raise ManagedInputValidationError(f"clock must return timezone-aware datetimes, not {now!r}")
+        now = now.astimezone(UTC)
+    return (now - EPOCH) // _MICROSECOND, now
+
+
+def now_microseconds() -> int:
+    """The present time in microseconds since the epoch."""
+    return (datetime.now(UTC) - EPOCH) // _MICROSECOND
 
 
 def lease_end(now: int, seconds: Any) -> int:

@@ -63,7 +63,7 @@ RETURNING *
 UPDATE workers SET lease_expires = :lease_expires WHERE worker_id = :worker_id RETURNING worker_id
 
 -- name: renew_rounds_of_worker
-UPDATE rounds SET lease_expires_at = :lease_expires, updated_at = :now
+UPDATE rounds SET lease_expires_at = :lease_expires, updated_at = :now, stamp = random()
 WHERE status NOT IN ('resolved', 'failed') AND lease_expires_at > :now
   AND execution_id IN (SELECT execution_id FROM executions WHERE outcome IS NULL AND worker_id = :worker_id)
 
@@ -95,10 +95,11 @@ WHERE payload <> '{}' AND execution = (SELECT id FROM executions WHERE execution
 SELECT id, responses FROM rounds WHERE execution_id = ? AND responses IS NOT NULL
 
 -- name: purge_answer
-UPDATE rounds SET responses = :actions, redacted = :actions WHERE id = :id
+UPDATE rounds SET responses = :actions, redacted = :actions, stamp = random() WHERE id = :id
 
 -- name: purge_questions
-UPDATE rounds SET operation_parameters = '{}', request_state = NULL, purged_at = :now WHERE execution_id = :execution_id
+UPDATE rounds SET operation_parameters = '{}', request_state = NULL, purged_at = :now, stamp = random()
+WHERE execution_id = :execution_id
 
 -- name: purge_outbox
 UPDATE outbox SET responses = NULL, acknowledged_at = coalesce(acknowledged_at, :now) WHERE execution_id = :execution_id

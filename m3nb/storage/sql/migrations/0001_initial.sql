@@ -44,8 +44,10 @@ CREATE TABLE execution_events (
 ) STRICT;
 
 -- No reference to executions: the managed store also works alone.
+-- stamp is a random number, another one after each change: who knows it knows the row.
 CREATE TABLE rounds (
   id INTEGER PRIMARY KEY,
+  stamp INTEGER NOT NULL,
   execution_id TEXT NOT NULL,
   round_id TEXT NOT NULL,
   round_index INTEGER NOT NULL,
