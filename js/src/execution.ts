@@ -14,7 +14,9 @@ const REPLY_WITHIN = 30_000;
 /** anywidget's `render`: draws one execution, and returns what frees it. */
 function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?: AbortSignal }): () => void {
   const post = courier(model);
+  /** Whether anything was ever acknowledged, and whether the page has given up waiting for that. */
   let live = false;
+  let lost = false;
   let current: Panel | null = null;
   /** The answer whose reply is awaited. */
   let asked: { id: string; round_id: string } | null = null;
@@ -35,22 +37,31 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     note,
   );
   const forgetTheme = followTheme(root);
+  const over = () => model.get("view")?.state === "finished";
+  const focused = () => (root.getRootNode() as Document).activeElement;
   const say = (text: string) => {
     if (note.textContent !== text) note.textContent = text;
   };
 
   function deliver(message: Outgoing): string {
     return post.send(message, () => {
-      root.classList.toggle("off", !live);
+      // A run that has ended asks for nothing: it may well be a saved notebook that is only read.
+      if (message.kind === "ready" && over()) return;
+      lost = !live;
       say(live ? "The kernel does not answer. What was typed is still here: try again." : NOT_CONNECTED);
       if (message.kind === "submit") settle();
+      else shut();
     });
   }
 
   function shut() {
     const id = current?.round.round_id;
-    current?.close(!live || asked?.round_id === id || answered.has(id!));
-    head.close(!live);
+    const closed = lost || asked?.round_id === id || answered.has(id!);
+    // Focus must not fall out of the widget with the fields that close, or keys would reach the notebook.
+    if (closed && current?.element.contains(focused())) note.focus();
+    current?.close(closed);
+    root.classList.toggle("off", lost);
+    head.close(lost);
   }
 
   function settle() {
@@ -71,7 +82,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
   }
 
   function change(view: View, before: string | undefined) {
-    const hadFocus = root.contains((root.getRootNode() as Document).activeElement);
+    const hadFocus = root.contains(focused());
     current = view.round && ask(view.round);
     place.replaceChildren(...(current ? [current.element] : []));
     if (before !== undefined && !answered.has(before) && asked?.round_id !== before)
@@ -79,7 +90,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     else if (current || view.state === "finished") say("");
     shut();
     if (!hadFocus) return;
-    if (current && live) current.focus();
+    if (current && !lost) current.focus();
     else note.focus();
   }
 
@@ -88,8 +99,6 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     const made: Panel = panel(round, (responses) => {
       if (asked || current !== made) return;
       say("Sending…");
-      // Focus must not fall out of the widget while its fields are closed, or keys would reach the notebook.
-      note.focus();
       asked = { id: deliver({ kind: "submit", round_id, responses }), round_id };
       shut();
     });
@@ -124,8 +133,8 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     }
     if (live) return;
     live = true;
-    root.classList.remove("off");
-    say("");
+    lost = false;
+    if (!asked) say("");
     shut();
   }
 
@@ -135,7 +144,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
   el.append(root);
   draw();
   deliver({ kind: "ready" });
-  const patience = setTimeout(() => live || say("Connecting to the kernel…"), 1000);
+  const patience = setTimeout(() => live || over() || say("Connecting to the kernel…"), 1000);
 
   function free() {
     post.stop();

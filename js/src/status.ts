@@ -16,7 +16,7 @@ const HURRY = 60;
 export function header(cancelRun: () => void): Header {
   let view: View | undefined;
   let seen = 0;
-  let closed = true;
+  let closed = false;
   let asking = false;
   const dot = h("span", { class: "dot", "aria-hidden": "true" });
   const status = h("span", { class: "state", "aria-live": "polite" });

@@ -16,16 +16,15 @@ describe("ready", () => {
     vi.advanceTimersByTime(600);
     expect(page.sent.map((letter) => letter.kind)).toEqual(["ready", "ready", "ready"]);
     expect(new Set(page.sent.map((letter) => letter.id)).size).toBe(1);
-    expect(page.labelled("name").matches(":disabled")).toBe(true);
     page.say({ kind: "ack", id: page.sent[0]!.id });
     vi.advanceTimersByTime(5000);
     expect(page.sent).toHaveLength(3);
-    expect(page.labelled("name").matches(":disabled")).toBe(false);
     page.free();
   });
 
-  test("without any reply, the form stays closed and says so; a late reply opens it", () => {
+  test("without any reply, the form closes and says so; a late reply opens it with what was typed", () => {
     const page = new Page(view(round([NAME])), false);
+    type(page.labelled("name"), "Ada");
     vi.advanceTimersByTime(1100);
     expect(page.said).toBe("Connecting to the kernel…");
     vi.advanceTimersByTime(20_000);
@@ -33,9 +32,29 @@ describe("ready", () => {
     expect(page.said).toContain("Not connected to a kernel");
     expect(page.button("Submit").matches(":disabled")).toBe(true);
     expect(page.button("Cancel run").disabled).toBe(true);
+    expect(document.activeElement).toBe(page.one("[role=status]"));
     page.say({ kind: "ack", id: page.sent[0]!.id });
     expect(page.said).toBe("");
+    expect(page.labelled("name").value).toBe("Ada");
     expect(page.button("Submit").matches(":disabled")).toBe(false);
+    page.free();
+  });
+
+  test("an answer given before the first reply is on its way all the same", () => {
+    const page = new Page(view(round([NAME])), false);
+    type(page.labelled("name"), "Ada");
+    page.button("Submit").click();
+    page.say({ kind: "ack", id: page.sent[0]!.id });
+    expect(page.said).toBe("Sending…");
+    vi.advanceTimersByTime(300);
+    expect(page.submits()).toHaveLength(2);
+    page.free();
+  });
+
+  test("a run that has ended needs no kernel to be read", () => {
+    const page = new Page(view(null, { state: "finished", status: "Completed", outcome: "completed" }), false);
+    vi.advanceTimersByTime(20_000);
+    expect(page.said).toBe("");
     page.free();
   });
 
