@@ -40,6 +40,19 @@ def answer_once(path: Path, log: Path, ready: int) -> None:
     time.sleep(30)
 
 
+def load_everything() -> None:
+    """What a run loads, loaded once here, so that each forked run starts at once."""
+    import httpx2  # noqa: F401
+    import mcp.client.streamable_http  # noqa: F401
+
+    from m3nb import FormElicitationRequest
+    from m3nb.harness import scripted  # noqa: F401
+    from m3nb.runtime import gateway, upstream  # noqa: F401
+    from m3nb.validity import check_schema
+
+    check_schema(FormElicitationRequest(request_key="k", message="", requested_schema={"type": "object"}))
+
+
 def killed_run(path: Path, log: Path, delay: float) -> tuple[str, str]:
     """Run `answer_once` in a forked process and kill it ``delay`` seconds after the question came."""
     reading, writing = os.pipe()
@@ -61,8 +74,7 @@ def killed_run(path: Path, log: Path, delay: float) -> tuple[str, str]:
 
 @pytest.mark.timeout(600)
 def test_kill_at_any_moment(tmp_path: Path) -> None:
-    import mcp  # noqa: F401 - loaded once here, so that each forked run starts at once
-
+    load_everything()
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     seen: dict[str, int] = {}

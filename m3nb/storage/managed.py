@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from m3nb.elicitation import ElicitationResponse, PendingElicitationRound
 from m3nb.errors import ManagedInputValidationError, MCPError, StorageError
-from m3nb.frozen import EMPTY, FrozenDict
+from m3nb.frozen import FrozenDict
 from m3nb.redaction import redact_responses
 from m3nb.storage import refusals
 from m3nb.storage.arguments import check_integer, check_optional_texts, check_texts, json_object, json_text
@@ -148,7 +148,9 @@ class SQLiteManagedInputStore:
             "round_limit": round_limit,
             "owner_id": owner_id,
             "lease_token": lease_token or _new_token(),
-            "operation_parameters": json_object(_INVALID, "operation_parameters", operation_parameters or EMPTY),
+            "operation_parameters": "{}"
+            if operation_parameters is None
+            else json_object(_INVALID, "operation_parameters", operation_parameters),
         }
 
         def create(connection: sqlite3.Connection) -> Stored | MCPError:
