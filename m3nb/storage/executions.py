@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from m3nb.errors import ModelValidationError, StorageError, UnsupportedFeature
 from m3nb.frozen import EMPTY
-from m3nb.storage.arguments import check_integer, check_optional_texts, check_texts, json_object
+from m3nb.storage.arguments import check_integer, check_optional_texts, check_texts, json_object, lease_end
 from m3nb.storage.codec import dumps, load_event, load_execution, load_round, load_worker
 from m3nb.storage.database import Database, MemoryDatabase, Tables
 from m3nb.storage.managed import Redaction, SQLiteManagedInputStore
@@ -19,7 +19,7 @@ from m3nb.storage.outbox import Outbox
 from m3nb.storage.purging import purge
 from m3nb.storage.queries import queries
 from m3nb.storage.records import EventRecord, ExecutionRecord, ManagedInputRecord, WorkerRecord
-from m3nb.storage.times import lease_end, now_microseconds, to_microseconds, utc_now
+from m3nb.storage.times import now_microseconds, to_microseconds, utc_now
 from m3nb.types import ExecutionOutcome, ExecutionStatus
 
 _SQL = queries("executions")
@@ -185,7 +185,7 @@ class _Executions:
         }
 
         def register(connection: sqlite3.Connection) -> sqlite3.Row:
-            values["lease_expires"] = lease_end(now_microseconds(), lease_seconds)
+            values["lease_expires"] = lease_end(_REFUSE, now_microseconds(), lease_seconds)
             row: sqlite3.Row = connection.execute(_SQL["register_worker"], values).fetchone()
             return row
 
@@ -197,7 +197,7 @@ class _Executions:
 
         def renew(connection: sqlite3.Connection) -> bool:
             now = now_microseconds()
-            values = {"worker_id": worker_id, "now": now, "lease_expires": lease_end(now, lease_seconds)}
+            values = {"worker_id": worker_id, "now": now, "lease_expires": lease_end(_REFUSE, now, lease_seconds)}
             if connection.execute(_SQL["renew_worker"], values).fetchone() is None:
                 return False
             connection.execute(_SQL["renew_rounds_of_worker"], values)

@@ -18,7 +18,7 @@ from m3nb.errors import ManagedInputValidationError, MCPError, StorageError
 from m3nb.frozen import FrozenDict
 from m3nb.redaction import redact_responses
 from m3nb.storage import refusals
-from m3nb.storage.arguments import check_integer, check_optional_texts, check_texts, json_object, json_text
+from m3nb.storage.arguments import check_integer, check_optional_texts, check_texts, json_object, json_text, lease_end
 from m3nb.storage.codec import (
     digest,
     dumps,
@@ -46,7 +46,7 @@ from m3nb.storage.rounds import (
     note,
     refuse,
 )
-from m3nb.storage.times import Clock, is_aware, lease_end, read_clock, utc_now
+from m3nb.storage.times import Clock, is_aware, read_clock, utc_now
 from m3nb.validity import check_responses
 
 Redaction = Literal["default", "all"]
@@ -140,7 +140,7 @@ class SQLiteManagedInputStore:
         check_integer(_INVALID, "round_limit", round_limit, least=1)
         if round_index >= round_limit:
             raise ManagedInputValidationError(f"round_index {round_index} must be less than round_limit {round_limit}")
-        lease_end(0, lease_seconds)
+        lease_end(_INVALID, 0, lease_seconds)
         values = optional | asked(pending)
         values |= {
             "stamp": new_stamp(),
@@ -156,7 +156,7 @@ class SQLiteManagedInputStore:
         def create(connection: sqlite3.Connection) -> Stored | MCPError:
             now, at = read_clock(self._clock)
             values["created_at"] = now
-            values["lease_expires_at"] = lease_end(now, lease_seconds)
+            values["lease_expires_at"] = lease_end(_INVALID, now, lease_seconds)
             cursor = connection.execute(_SQL["insert_round"], values)
             if cursor.rowcount != 1:
                 return existing(connection, values)
@@ -282,7 +282,7 @@ class SQLiteManagedInputStore:
     ) -> ManagedInputRecord:
         """See `ManagedInputStore.renew`. Also a ``delivered`` round is renewed: a slow end must not lose its lease."""
         ids = _check_holder(execution_id, round_id, owner_id, lease_token)
-        lease_end(0, lease_seconds)
+        lease_end(_INVALID, 0, lease_seconds)
 
         def check(there: Stored, now: int) -> MCPError | None:
             problem = refusals.of_lease(there, owner_id, lease_token, now)
@@ -291,7 +291,7 @@ class SQLiteManagedInputStore:
             return problem
 
         def step(there: Stored, now: int, at: datetime) -> Change:
-            end = lease_end(now, lease_seconds)
+            end = lease_end(_INVALID, now, lease_seconds)
             fields = {"updated_at": at, "lease": new_lease(owner_id, lease_token, end)}
             return Change("renew", (end,), fields, lease_end=end)
 
@@ -342,7 +342,7 @@ class SQLiteManagedInputStore:
         """See `ManagedInputStore.claim_round`. The round gets a new random token."""
         check_texts(_INVALID, execution_id=execution_id, round_id=round_id, owner_id=owner_id)
         check_optional_texts(_INVALID, expected_lease_token=expected_lease_token, delivery_state=delivery_state)
-        lease_end(0, lease_seconds)
+        lease_end(_INVALID, 0, lease_seconds)
         if not isinstance(idempotent_delivery, bool):
             raise ManagedInputValidationError(f"idempotent_delivery must be True or False, not {idempotent_delivery!r}")
         token = _new_token()
@@ -358,7 +358,7 @@ class SQLiteManagedInputStore:
 
         def step(there: Stored, now: int, at: datetime) -> Change:
             status = refusals.claimed_status(there.record, delivery_state, idempotent_delivery)
-            end = lease_end(now, lease_seconds)
+            end = lease_end(_INVALID, now, lease_seconds)
             delivered_at = (there.record.delivered_at or at) if status == "delivered" else None
             fields = {
                 "status": status,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +10,7 @@ from m3nb.errors import ManagedInputValidationError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_LAST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
+LAST = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 Clock = Callable[[], datetime]
 
@@ -59,16 +58,3 @@ def read_clock(clock: Clock) -> tuple[int, datetime]:
 def now_microseconds() -> int:
     """The present time in microseconds since the epoch."""
     return (datetime.now(UTC) - EPOCH) // _MICROSECOND
-
-
-def lease_end(now: int, seconds: Any) -> int:
-    """When a lease taken now ends. ``seconds`` is a finite number above 0."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
-        raise ManagedInputValidationError(f"lease_seconds must be a finite number of seconds above 0, not {seconds!r}")
-    try:
-        end = now + max(1, round(seconds * 1_000_000))
-    except OverflowError:
-        end = _LAST + 1
-    if end > _LAST:
-        raise ManagedInputValidationError(f"lease_seconds={seconds!r} ends after the year 9999: give fewer")
-    return end
