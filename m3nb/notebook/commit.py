@@ -61,7 +61,7 @@ def finish_outbox(store: SQLiteExecutionStore, handle: ExecutionHandle) -> None:
     """
     for entry in store.outbox.unacknowledged(handle.execution_id):
         record = _record(store, handle, entry.round_id)
-        if record is not None and record.status == "pending":
+        if record is not None and record.status == "pending" and entry.responses is not None:
             handle.respond_elicitation(entry.round_id, entry.responses, idempotency_key=entry.idempotency_key)
         store.outbox.acknowledge(entry.idempotency_key)
 

@@ -13,7 +13,6 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from m3nb.errors import OperationTimeout, StorageError, UnsupportedFeature
 
@@ -85,33 +84,40 @@ def _execute(folder: Path) -> int:
     from nbclient.exceptions import CellExecutionError
 
     _copy(folder)
-    notebook = nbformat.read(folder / FILES[0], as_version=4)
+    notebook = nbformat.read(folder / FILES[0], as_version=4)  # type: ignore[no-untyped-call]
     client = NotebookClient(
-        notebook, timeout=180, store_widget_state=False, resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=180,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],  # it warns that loopback is not encrypted
     )
     second = subprocess.Popen([sys.executable, "-m", "m3nb.notebook.demo", str(folder / DATABASE)])
     try:
         client.execute()
         second.wait(timeout=10)
     except CellExecutionError as error:
-        print(error, file=sys.stderr)
+        print(f"The quickstart stopped with {error.ename}: {error.evalue}", file=sys.stderr)
         return 1
     finally:
         second.kill()
         second.wait()
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            _print_outputs(cell)
+    _report(folder / DATABASE)
     return 0
 
 
-def _print_outputs(cell: Any) -> None:
-    texts = [
-        output.text if output.output_type == "stream" else output.data.get("text/plain") for output in cell.outputs
-    ]
-    if any(texts):
-        print(f"In: {cell.source.splitlines()[-1]}")
-        print("\n".join(text for text in texts if text), end="\n\n")
+def _report(database: Path) -> None:
+    from m3nb.frames import rounds
+    from m3nb.storage import SQLiteExecutionStore
+
+    store = SQLiteExecutionStore(database)
+    try:
+        *_, execution = store.list_executions()
+        print(f"result: {execution.outcome}: {(execution.result or {}).get('final_text')}\n")
+        print("wb.rounds(), its last row:")
+        print(rounds(store).tail(1).T.to_string(header=False))
+    finally:
+        store.close()
 
 
 def _copy(folder: Path) -> None:

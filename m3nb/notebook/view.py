@@ -74,7 +74,7 @@ def round_of(pending: PendingElicitationRound, record: ManagedInputRecord | None
 def _plan(request: ElicitationRequest) -> dict[str, Any]:
     from m3nb.forms import compile_form
 
-    return compile_form(request)
+    return dict(compile_form(request))
 
 
 def summary_of(store: SQLiteExecutionStore, execution_id: str) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ class Lab:
             *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"),
             *(f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True"),
         ]
-        _end_leftover()
+        _end_leftovers()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command, env=os.environ | dirs, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
@@ -92,6 +92,7 @@ class Lab:
     def close(self) -> None:
         end(self.process.pid)
         self.process.wait()
+        (OUTPUT / f"lab-{self.process.pid}.json").unlink(missing_ok=True)
 
 
 def free_port() -> int:
@@ -127,17 +128,26 @@ def end(pid: int) -> None:
 
 def _remember(pid: int) -> None:
     OUTPUT.mkdir(exist_ok=True)
-    (OUTPUT / "lab.pid").write_text(json.dumps([pid, psutil.Process(pid).create_time()]), encoding="utf-8")
+    born = [(each, psutil.Process(each).create_time()) for each in (os.getpid(), pid)]
+    (OUTPUT / f"lab-{pid}.json").write_text(json.dumps(born), encoding="utf-8")
 
 
-def _end_leftover() -> None:
-    """A test run that was killed hard leaves its server behind: end it, if it is still the same process."""
+def _end_leftovers() -> None:
+    """A test run that was killed hard leaves its server behind: end each whose run is gone."""
+    for path in OUTPUT.glob("lab-*.json"):
+        tests, server = json.loads(path.read_text(encoding="utf-8"))
+        if _alive(*tests):
+            continue
+        if _alive(*server):
+            end(server[0])
+        path.unlink(missing_ok=True)
+
+
+def _alive(pid: int, created: float) -> bool:
     try:
-        pid, created = json.loads((OUTPUT / "lab.pid").read_text(encoding="utf-8"))
-        if psutil.Process(pid).create_time() == created:
-            end(pid)
-    except (OSError, ValueError, psutil.NoSuchProcess):
-        return
+        return psutil.Process(pid).create_time() == created
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Notebook:
