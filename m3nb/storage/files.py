@@ -85,8 +85,7 @@ def create(path: Path) -> None:
         with _creating:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), _PRIVATE))
     except FileExistsError:
-        if not path.parent.is_dir():
-            raise StorageError(f"{path.parent} is no folder, so {path.name} can't be created in it") from None
+        return
     except OSError as error:
         raise StorageError(
             f"{path} can't be created: {error.strerror}. Choose a folder you may write to",
