@@ -224,8 +224,8 @@ class _Redactor:
                 target = target[int(step)] if isinstance(target, list) else target[step]
             return target
         if self.resolver is None:
-            from m3nb.references import root_resolver
-            from m3nb.schemas import dialect_of
+            from m3nb.validity.references import root_resolver
+            from m3nb.validity.schemas import dialect_of
 
             self.resolver = root_resolver(self.root, dialect_of(self.root))
         return self.resolver.lookup(reference).contents

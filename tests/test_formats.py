@@ -8,8 +8,8 @@ import sys
 import pytest
 from asking import form
 
-from m3nb.formats import ASSERTED, conforms
 from m3nb.validity import check_content
+from m3nb.validity.formats import ASSERTED, conforms
 
 EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "email": (["a@b.com", "ä@example.com"], ["", "a.b.com"]),

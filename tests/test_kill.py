@@ -18,8 +18,8 @@ from m3nb import ManagedInputConflict, ManagedInputStateError, MCPTestKit, SQLit
 
 TRIALS = int(os.environ.get("M3NB_KILLS", "200"))
 SEED = int(os.environ.get("M3NB_SEED", str(random.SystemRandom().randrange(2**32))))
-WINDOW = 0.06
-"""Seconds from the question to its end on a quick machine, and a bit: kills fall anywhere in it."""
+WINDOW = 0.03
+"""Seconds from the question to its end on a quick machine, and as much again: kills fall anywhere in it."""
 
 LAWFUL = {"pending", "response_validated", "delivery_started", "delivered", "resolved"}
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from m3nb.patterns import PatternSyntaxError, search, translate
+from m3nb.validity.patterns import PatternSyntaxError, search, translate
 
 
 def matches(pattern: str, text: str) -> bool:

@@ -133,10 +133,10 @@ def test_patterns_left_to_the_server_are_listed() -> None:
 
 
 def test_a_schema_is_compiled_once_also_when_it_is_read_back() -> None:
-    import m3nb.keywords
+    import m3nb.validity.keywords
 
     built = []
-    real = m3nb.keywords.build
+    real = m3nb.validity.keywords.build
 
     def counting(schema: Any, **options: Any) -> Any:
         built.append(schema)
@@ -145,7 +145,7 @@ def test_a_schema_is_compiled_once_also_when_it_is_read_back() -> None:
     schema = {"title": "compiled once", "properties": {"a": {"type": "string"}}}
     patch = pytest.MonkeyPatch()
     with patch.context() as context:
-        context.setattr(m3nb.keywords, "build", counting)
+        context.setattr(m3nb.validity.keywords, "build", counting)
         for _ in range(5):
             request = form(schema)
             check_schema(request)

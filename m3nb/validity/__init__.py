@@ -24,7 +24,7 @@ from m3nb.errors import InvalidSchemaError, ManagedInputValidationError
 from m3nb.frozen import FrozenDict, freeze
 
 if TYPE_CHECKING:
-    from m3nb.wording import Finding
+    from m3nb.validity.wording import Finding
 
 BUDGET_SECONDS = 1.0
 """Time for checking one answer, in seconds: patterns, ``$ref`` fan-out, ``uniqueItems`` and all else together."""
@@ -102,10 +102,10 @@ def _frozen_schema(schema: Any) -> FrozenDict:
 
 
 def _compile(schema: FrozenDict) -> _Compiled:
-    from m3nb.keywords import build
-    from m3nb.patterns import translate
-    from m3nb.references import check_references
-    from m3nb.schemas import SchemaProblem, inspect
+    from m3nb.validity.keywords import build
+    from m3nb.validity.patterns import translate
+    from m3nb.validity.references import check_references
+    from m3nb.validity.schemas import SchemaProblem, inspect
 
     try:
         report = inspect(schema)
@@ -157,7 +157,7 @@ def check_content(request: FormElicitationRequest, content: Any) -> list[FieldEr
     Content is a mapping, whatever the schema says. Raises `InvalidSchemaError`, and `ManagedInputValidationError` when
     checking takes longer than `BUDGET_SECONDS` or the content is nested too deeply to be checked.
     """
-    from m3nb.keywords import BudgetExceeded, budget
+    from m3nb.validity.keywords import BudgetExceeded, budget
 
     key = request.request_key
     entry = _usable(request.requested_schema, key)
@@ -181,7 +181,7 @@ def _findings(entry: _Compiled, content: FrozenDict) -> list[Finding]:
     errors = list(entry.validator.iter_errors(content))
     if not errors:
         return []
-    from m3nb.wording import findings
+    from m3nb.validity.wording import findings
 
     last = len(entry.order)
     steps = ((entry.order.get(error.path[0], last) if error.path else -1, error) for error in errors)
@@ -229,7 +229,7 @@ def check_responses(
     content, every other response none. Raises `ManagedInputValidationError` with all errors of all requests in
     ``details["errors"]``; the whole map shares one time budget.
     """
-    from m3nb.keywords import budget
+    from m3nb.validity.keywords import budget
 
     where = f"the answer to round {pending.round_id!r}"
     if not isinstance(responses, Mapping):

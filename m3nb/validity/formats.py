@@ -65,7 +65,7 @@ def _ipv6(text: str) -> bool:
 
 
 def _regex(text: str) -> bool:
-    from m3nb.patterns import translate
+    from m3nb.validity.patterns import translate
 
     translate(text)
     return True

@@ -17,10 +17,10 @@ from typing import Any
 from jsonschema import validators
 from jsonschema.exceptions import ValidationError
 
-from m3nb.formats import conforms
-from m3nb.patterns import search
-from m3nb.references import crawled_resolver, inside, root_resolver
-from m3nb.schemas import dialect_of, json_key
+from m3nb.validity.formats import conforms
+from m3nb.validity.patterns import search
+from m3nb.validity.references import crawled_resolver, inside, root_resolver
+from m3nb.validity.schemas import dialect_of, json_key
 
 Errors = Iterator[ValidationError]
 Keyword = Callable[[Any, Any, Any, Any], Any]
@@ -270,7 +270,7 @@ def _validator_class(dialect: str) -> Any:
 
 
 def build(schema: dict[str, Any], *, refers: bool) -> Any:
-    """A validator for a schema that `m3nb.schemas.inspect` and `m3nb.references.check_references` let through."""
+    """A validator for a schema that `schemas.inspect` and `references.check_references` let through."""
     dialect = dialect_of(schema)
     resolver = crawled_resolver(schema, dialect) if refers else root_resolver(schema, dialect)
     return _validator_class(dialect)(schema, _resolver=resolver)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from m3nb.schemas import IN_PLACE, SchemaProblem, SchemaReport, children, dialect_of
+from m3nb.validity.schemas import IN_PLACE, SchemaProblem, SchemaReport, children, dialect_of
 
 _KEYWORDS = {"2019-09": ("$ref", "$recursiveRef"), "2020-12": ("$ref", "$dynamicRef")}
 _ALONE = ("04", "06", "07")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from m3nb.patterns import PatternSyntaxError, translate
+from m3nb.validity.patterns import PatternSyntaxError, translate
 
 DEFAULT_DIALECT = "2020-12"
 _DIALECT = re.compile(r"https?://json-schema\.org/(?:draft-(0[467])|draft/(2019-09|2020-12))/schema#?")

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from m3nb.schemas import escape, json_key
+from m3nb.validity.schemas import escape, json_key
 
 _TYPES = {
     "string": "text",
