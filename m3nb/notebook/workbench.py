@@ -72,7 +72,7 @@ class Workbench:
         return rounds(self.store)
 
     def answers(self, redacted: bool = True) -> pd.DataFrame:
-        """Every answered field of this store, one row each, redacted by default (columns: `m3nb.frames.answers`)."""
+        """Every answer of this store, one row per field, redacted by default (columns: `m3nb.frames.answers`)."""
         from m3nb.frames import answers
 
         return answers(self.store, redacted=redacted)
