@@ -126,20 +126,29 @@ def _open(
 ) -> sqlite3.Connection | None:
     connection = _connect(path)
     try:
-        version = patience(lambda: _version(connection, path, refuse))
-        if version == 0 and not writing:
-            connection.close()
-            return None
-        if writing:
-            _choose_journal(connection, path, "wal" if wal else "delete")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA secure_delete=ON")
-        if version < len(migrations()):
-            patience(lambda: _migrate(connection, path, refuse))
+        # Each step needs a lock, if only for a moment, and each can be taken again.
+        filled = patience(lambda: _prepare(connection, path, wal=wal, writing=writing, refuse=refuse))
     except BaseException:
         connection.close()
         raise
-    return connection
+    if filled:
+        return connection
+    connection.close()
+    return None
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, wal: bool, writing: bool, refuse: files.Refusal) -> bool:
+    """Make a connection ready. ``False`` for a file without our tables, which only writing fills."""
+    version = _version(connection, path, refuse)
+    if version == 0 and not writing:
+        return False
+    if writing:
+        _choose_journal(connection, path, "wal" if wal else "delete")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA secure_delete=ON")
+    if version < len(migrations()):
+        _migrate(connection, path, refuse)
+    return True
 
 
 def _version(connection: sqlite3.Connection, path: Path, refuse: files.Refusal) -> int:
