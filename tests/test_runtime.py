@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from runs import ADDRESS, accept, classic, deliveries, shipping, until, wait_for_round
+from runs import ADDRESS, HERE, accept, classic, deliveries, shipping, until, wait_for_round
 
 from m3nb import (
     ElicitationResponse,
@@ -323,3 +323,15 @@ def test_events_come_in_order_and_can_be_listened_to(kit) -> None:
     assert followed == sorted(followed)
     assert followed == [event.sequence for event in handle.result(timeout=20).trace]
     until(lambda: seen == followed)
+
+
+@pytest.mark.parametrize(("tool", "wrong", "right"), [("older", "auto", "legacy"), ("newer", "legacy", "auto")])
+def test_a_server_of_another_era_is_told_which_option_helps(kit, tool, wrong, right) -> None:
+    server = HERE / "servers" / "both_eras_server.py"
+    failed = submit(kit, classic(args=(str(server),), protocol=wrong), tool).result(timeout=30)
+    assert f'protocol="{right}"' in failed.final_text
+    handle = submit(kit, classic(args=(str(server),), protocol=right), tool)
+    pending = wait_for_round(handle)
+    answers = {key: ElicitationResponse(action="decline") for key in pending.requests}
+    handle.respond_elicitation(pending.round_id, answers, idempotency_key="k")
+    assert handle.result(timeout=30).final_text == "decline"

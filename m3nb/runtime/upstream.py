@@ -72,6 +72,7 @@ class Upstream:
         self.name = launch.selector
         self.tools: Sequence[mcp_types.Tool] = ()
         self._secrets = launch.secrets
+        self._protocol = launch.protocol
         self._coordinator = coordinator
         self._stderr = stderr
         self._exact = wire.ExactForms()
@@ -190,7 +191,7 @@ class Upstream:
         if isinstance(error, ProtocolError) and error.code != mcp_types.CONNECTION_CLOSED:
             # The server reacted, if only by refusing: the answer has reached it.
             call.settle()
-            return error
+            return self._with_era_hint(error)
         if isinstance(error, ProtocolError | OSError) or type(error).__module__.startswith("anyio"):
             lost = ServerError(
                 f"{self.name} ended during {call.operation.kind} {call.operation.name}{self.last_words()}",
@@ -201,6 +202,18 @@ class Upstream:
             return lost
         call.settle()
         return error
+
+    def _with_era_hint(self, error: ProtocolError) -> ProtocolError:
+        """The same error; where the protocol's era is to blame it names the option that helps."""
+        if error.code == mcp_types.INVALID_REQUEST and "no back-channel" in error.message:
+            wanted = "legacy"
+        elif error.code == mcp_types.INTERNAL_ERROR and "invalid result" in error.message and self._protocol != "auto":
+            wanted = "auto"
+        else:
+            return error
+        # Never tried again here: the tool may have acted before it asked.
+        hint = f'{self.name} asks in the way of another protocol era: give this server protocol="{wanted}"'
+        return ProtocolError(error.code, f"{error.message} ({hint})", error.data)
 
     def last_words(self) -> str:
         """The end of what the server wrote to stderr, for an error message; known secrets are hidden."""
