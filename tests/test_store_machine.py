@@ -1,6 +1,6 @@
 """The managed store against a model of it: any calls in any order, by two stores on one file, time moving in between.
 
-``M3NB_EXAMPLES`` says how many runs (150); thousands are for the night.
+``M3NB_EXAMPLES`` says how many runs (200); thousands are for the night.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from m3nb.errors import (
     ManagedInputValidationError,
     MCPError,
 )
-from m3nb.storage import ManagedInputRecord, SQLiteManagedInputStore, read_rows
+from m3nb.storage import ManagedInputRecord, SQLiteExecutionStore, SQLiteManagedInputStore, read_rows
 
-EXAMPLES = int(os.environ.get("M3NB_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("M3NB_EXAMPLES", "200"))
 MEMORY = Path("/dev/shm")
 TERMINAL = ("resolved", "failed")
 ANSWERS = {"good": GOOD, "other": accept(street="2 Side Street"), "empty": {}, "invalid": accept(street="")}
@@ -80,12 +80,14 @@ class Managed(RuleBasedStateMachine):
         self.clock, self.time = Clock(), 0.0
         self.stores = [SQLiteManagedInputStore(self.path, clock=self.clock) for _ in range(2)]
         # Looks without telling the two what is there: they remember, and must notice that they are out of date.
-        self.reader = SQLiteManagedInputStore(self.path, clock=self.clock)
+        self.executions = SQLiteExecutionStore(self.path)
+        self.reader = self.executions.managed_input_store
         self.model: dict[tuple[str, str], Round] = {}
         for store, ids in enumerate((("e1", "r1"), ("e2", "r1"))):
             self.create(store, ids, 0, "owner", 30)
 
     def teardown(self) -> None:
+        self.executions.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def live(self, there: Round) -> bool:
