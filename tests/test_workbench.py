@@ -356,6 +356,22 @@ def test_cancelling_the_wait_leaves_the_run(wb: Workbench, log: Path) -> None:
     assert asyncio.run(impatient()) == "slept"
 
 
+def test_closing_the_workbench_ends_a_wait(tmp_path: Path, log: Path) -> None:
+    wb = Workbench(tmp_path / "executions.sqlite")
+    run = start(wb, log)
+    page = LocalPage(run)
+    page.wait_for_round()
+
+    async def wait() -> object:
+        asyncio.get_running_loop().call_later(0.3, lambda: threading.Thread(target=wb.close).start())
+        return (await run).outcome
+
+    assert asyncio.run(wait()) is ExecutionOutcome.INTERRUPTED
+    assert eventually(lambda: page.view["state"] == "finished")
+    page.send({"kind": "ready"})  # a page that is loaded again after that gets no traceback
+    wb.close()
+
+
 def test_result_on_another_thread_just_waits(wb: Workbench, log: Path) -> None:
     run = start(wb, log)
     page = LocalPage(run)
