@@ -170,14 +170,21 @@ class Database:
         """Close what is kept open. From now on each operation opens its own connection."""
         self._keep_open = False
         with self._writing, self._watching, self._gate:
-            self._close_kept()
+            self._close_idle()
+            self._close_writer()
 
-    def _close_kept(self) -> None:
-        for kept in (self._writer, self._watcher, *self._readers):
+    def _close_idle(self) -> None:
+        """Close what is open for reading. Whoever reads at the moment has taken its connection out."""
+        for kept in (self._watcher, *self._readers):
             if kept is not None:
                 kept.connection.close()
-        self._writer = self._watcher = None
+        self._watcher = None
         self._readers.clear()
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.connection.close()
+            self._writer = None
 
     def _enter(self) -> None:
         with self._gate:
@@ -228,7 +235,7 @@ class Database:
             identity = files.identify(self.path, self._refuse)
         with self._watching, self._gate:
             # Our own readers must not be what stands in the way of a change of the journal.
-            self._close_kept()
+            self._close_idle()
         patience = Patience(self._busy_seconds)
         opened = None if identity is None else self._opened(identity, writing=True, patience=patience)
         if opened is None:
@@ -292,8 +299,9 @@ class Database:
             self._gate.release()
             time.sleep(0.001)
             self._gate.acquire()
+        self._close_idle()
         if self._writing_paused:
-            self._close_kept()
+            self._close_writer()
 
     def after_fork(self) -> None:
         """Go on, in the parent."""
@@ -303,11 +311,10 @@ class Database:
             self._writing.release()
 
     def after_fork_in_child(self) -> None:
-        """Start afresh. What a thread of the parent still uses is neither used nor closed here."""
-        for kept in (self._writer, self._watcher, *self._readers):
-            if kept is not None:
-                # One reference more than anybody will ever drop: not even the interpreter's end closes it.
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept.connection))
+        """Start afresh. What a thread of the parent still writes with is neither used nor closed here."""
+        if self._writer is not None:
+            # One reference more than anybody will ever drop: not even the interpreter's end closes it.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._writer.connection))
         self._new_locks()
 
 
