@@ -1,9 +1,9 @@
-"""What every test shares: in CI a skipped test is a failure."""
+"""What tests share: in CI a skipped test is a failure; a store in a file, and a kit on it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # `need` and the servers' helpers, from any folder of tests
 
 from need import in_ci
+
+from m3nb import MCPTestKit, SQLiteExecutionStore
 
 OPTIONAL = "optional_in_ci"
 
@@ -42,3 +44,16 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     if in_ci():
         _fail_if_skipped(report)
     return report
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SQLiteExecutionStore]:
+    store = SQLiteExecutionStore(tmp_path / "runs.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def kit(store: SQLiteExecutionStore) -> Iterator[MCPTestKit]:
+    with MCPTestKit(store=store, env={}) as kit:
+        yield kit

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from runs import classic
 
@@ -15,25 +12,11 @@ from m3nb import (
     KitClosed,
     MCPTestKit,
     ModelValidationError,
-    SQLiteExecutionStore,
     UnsupportedFeature,
 )
 from m3nb.types import CallTool, Scripted, ServerBinding
 
 SCRIPTED = [{"harness": "scripted"}]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SQLiteExecutionStore]:
-    store = SQLiteExecutionStore(tmp_path / "runs.sqlite")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def kit(store: SQLiteExecutionStore) -> Iterator[MCPTestKit]:
-    with MCPTestKit(store=store, env={}) as kit:
-        yield kit
 
 
 def spec(**fields: object) -> AgentSpec:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,19 +23,6 @@ from m3nb import (
     SQLiteExecutionStore,
     StdioServer,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SQLiteExecutionStore]:
-    store = SQLiteExecutionStore(tmp_path / "runs.sqlite")
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def kit(store: SQLiteExecutionStore) -> Iterator[MCPTestKit]:
-    with MCPTestKit(store=store, env={}) as kit:
-        yield kit
 
 
 @pytest.fixture
