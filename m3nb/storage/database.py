@@ -376,14 +376,17 @@ def _before_fork() -> None:
     _paused.extend(_databases)
     for database in _paused:
         database.before_fork()
+    files.creating.acquire()
 
 
 def _after_fork_in_parent() -> None:
+    files.creating.release()
     while _paused:
         _paused.pop().after_fork()
 
 
 def _after_fork_in_child() -> None:
+    files.creating.release()
     while _paused:
         _paused.pop().after_fork_in_child()
 

@@ -27,7 +27,7 @@ SIDE_FILES = ("-wal", "-shm", "-journal")
 
 _PRIVATE = 0o600
 
-_creating = threading.Lock()
+creating = threading.Lock()
 """Held while a new file is created and its descriptor closed, so that no thread of this process sees a file whose
 descriptor is about to be closed."""
 
@@ -52,7 +52,7 @@ def database_path(database: Any, refuse: Refusal) -> Path:
 
 def identify(path: Path, refuse: Refusal) -> Identity | None:
     """What the path means now, ``None`` if nothing is there. Raises for anything but a regular file."""
-    with _creating:
+    with creating:
         found = _lstat(path, refuse)
     if found is None:
         return None
@@ -82,7 +82,7 @@ def create(path: Path) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _creating:
+        with creating:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), _PRIVATE))
     except FileExistsError:
         return

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -81,7 +81,6 @@ class Recent:
     """The rounds this store has seen last. What it knows may be out of date: a change is made by `Stored.stamp`."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._stored: OrderedDict[Ids, Stored] = OrderedDict()
 
     def get(self, ids: Ids) -> Stored | None:
@@ -91,10 +90,10 @@ class Recent:
     def put(self, stored: Stored) -> ManagedInputRecord:
         """Remember a round as it is in the database; returns its record."""
         pending = stored.record.pending
-        with self._lock:
-            self._stored[pending.execution_id, pending.round_id] = stored
-            self._stored.move_to_end((pending.execution_id, pending.round_id))
-            if len(self._stored) > _KEPT:
+        # Without a lock: each call is atomic, and whoever forgets a round too many only has to read it again.
+        self._stored[pending.execution_id, pending.round_id] = stored
+        if len(self._stored) > _KEPT:
+            with suppress(KeyError):
                 self._stored.popitem(last=False)
         return stored.record
 

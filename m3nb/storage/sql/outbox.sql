@@ -1,6 +1,3 @@
--- name: prepared
-SELECT * FROM outbox WHERE execution_id = :execution_id AND round_id = :round_id AND digest = :digest
-
 -- name: prepare
 INSERT INTO outbox (idempotency_key, execution_id, round_id, digest, responses, created_at)
 VALUES (:idempotency_key, :execution_id, :round_id, :digest, :responses, :now)
