@@ -7,11 +7,11 @@ response fits its request is decided in `m3nb.validity`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from html import escape
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
 from m3nb.frozen import FrozenDict, JsonObject
 
@@ -29,6 +29,14 @@ class Model(BaseModel):
     """Base of every value object: immutable, unknown fields refused, deep-copies and pickles."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def _aware(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+Time = Annotated[datetime, AfterValidator(_aware)]
+"""A moment. One without a zone is taken as UTC, which is how it would be stored."""
 
 
 class _Request(Model):
@@ -125,9 +133,9 @@ class PendingElicitationRound(Model):
         PlainValidator(_requests),
         PlainSerializer(_dump_requests),
     ]
-    created_at: datetime
+    created_at: Time
     request_state: str | None = None
-    deadline: datetime | None = None
+    deadline: Time | None = None
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import anyio
 import mcp_types
 import uvicorn
 from mcp.server.lowlevel import Server
@@ -172,6 +173,14 @@ async def _listen(app: ASGIApp) -> AsyncIterator[int]:
             yield listener.getsockname()[1]
         finally:
             server.should_exit = True
-            await task
+            try:
+                # Cancellation comes again and again from anyio's scopes, and uvicorn must get to its end.
+                with anyio.CancelScope(shield=True):
+                    await task
+            finally:
+                # Through asyncio first: a socket closed under its event loop leaves a number behind that stays deaf
+                # when the next socket gets it.
+                for running in getattr(server, "servers", ()):
+                    running.close()
     finally:
         listener.close()

@@ -47,22 +47,21 @@ for _noisy in ("mcp", "uvicorn.error"):
 
 
 class _Call:
-    """The operation in flight, the answer being handed over in it, and the error its questions ran into."""
+    """The operation in flight, the answers being handed over in it, and the error its questions ran into."""
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
-        self.delivering: AnsweredRound | None = None
+        self.delivering: list[AnsweredRound] = []
+        self.asking = 0
         self.error: MCPError | None = None
 
     def settle(self) -> None:
-        if self.delivering is not None:
-            self.delivering.settle()
-            self.delivering = None
+        while self.delivering:
+            self.delivering.pop(0).settle()
 
     def lose(self, error: MCPError) -> None:
-        if self.delivering is not None:
-            self.delivering.fail(error)
-            self.delivering = None
+        while self.delivering:
+            self.delivering.pop(0).fail(error)
 
 
 class Upstream:
@@ -113,6 +112,8 @@ class Upstream:
                 raise self._explain(call, error) from error
             if call.error is not None:
                 raise call.error
+            if call.asking:
+                raise self._did_not_wait(call)
             call.settle()
             if isinstance(result, mcp_types.CallToolResult):
                 return result
@@ -128,7 +129,7 @@ class Upstream:
         requests = {key: self._request(call.operation, key, request) for key, request in result.input_requests.items()}
         answered = await self._coordinator.await_round(call.operation, requests, result.request_state)
         answered.start_delivery()
-        call.delivering = answered
+        call.delivering.append(answered)
         return answered.responses
 
     async def _on_elicitation(
@@ -139,6 +140,7 @@ class Upstream:
             return mcp_types.ErrorData(
                 code=mcp_types.INVALID_REQUEST, message="a question is answered during a call only, and none is running"
             )
+        call.asking += 1
         try:
             call.settle()
             request = self._question(call.operation, CLASSIC_KEY, params)
@@ -149,7 +151,9 @@ class Upstream:
             call.error = error
             self._coordinator.abort(error)
             return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="the question was not answered")
-        call.delivering = answered
+        finally:
+            call.asking -= 1
+        call.delivering.append(answered)
         return self._exact.answer(context.request_id, answered.responses[CLASSIC_KEY])
 
     def _request(self, operation: Operation, key: str, request: mcp_types.InputRequest) -> ElicitationRequest:
@@ -203,6 +207,24 @@ class Upstream:
         call.settle()
         return error
 
+    def _did_not_wait(self, call: _Call) -> ServerError:
+        error = ServerError(
+            f"{self.name} ended {call.operation.kind} {call.operation.name} without waiting for its question's answer",
+            details={"server": self.name, "operation": call.operation.name},
+        )
+        self._coordinator.abort(error)
+        return error
+
+    async def _on_message(self, message: object) -> None:
+        """Notice a message that could not be read; a line that is no JSON at all is only somebody's ``print``."""
+        if isinstance(message, Exception) and "recursion limit" in str(message):
+            self._coordinator.abort(
+                InvalidSchemaError(
+                    f"{self.name} sent a message that is nested too deeply to be read (some 200 levels are)",
+                    details={"server": self.name},
+                )
+            )
+
     def _with_era_hint(self, error: ProtocolError) -> ProtocolError:
         """The same error; where the protocol's era is to blame it names the option that helps."""
         if error.code == mcp_types.INVALID_REQUEST and "no back-channel" in error.message:
@@ -214,6 +236,28 @@ class Upstream:
         # Never tried again here: the tool may have acted before it asked.
         hint = f'{self.name} asks in the way of another protocol era: give this server protocol="{wanted}"'
         return ProtocolError(error.code, f"{error.message} ({hint})", error.data)
+
+    async def _list_tools(self) -> list[mcp_types.Tool]:
+        assert self._client is not None
+        tools: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        seen: set[str | None] = set()
+        while cursor not in seen:
+            seen.add(cursor)
+            try:
+                page = await self._client.list_tools(cursor=cursor)
+            except (ProtocolError, ValidationError) as error:
+                raise ServerError(
+                    f"{self.name} could not list its tools: {_innermost(error)}{self.last_words()}",
+                    details={"server": self.name},
+                ) from None
+            tools.extend(page.tools)
+            cursor = page.next_cursor
+            if cursor is None:
+                return tools
+        raise ServerError(
+            f"{self.name} lists its tools in a circle: the cursor {cursor!r} came twice", details={"server": self.name}
+        )
 
     def last_words(self) -> str:
         """The end of what the server wrote to stderr, for an error message; known secrets are hidden."""
@@ -244,6 +288,7 @@ async def connect(launch: Launch, coordinator: Coordinator) -> AsyncIterator[Ups
             upstream._exact.over(stdio_client(parameters, errlog=stderr)),  # type: ignore[arg-type]
             mode=launch.protocol,
             elicitation_callback=upstream._on_elicitation,
+            message_handler=upstream._on_message,
             cache=None,
         )
         try:
@@ -255,21 +300,10 @@ async def connect(launch: Launch, coordinator: Coordinator) -> AsyncIterator[Ups
             raise _not_started(upstream, _innermost(error)) from error
         try:
             upstream._client = client
-            upstream.tools = await _list_tools(client)
+            upstream.tools = await upstream._list_tools()
             yield upstream
         finally:
             await client.__aexit__(None, None, None)
-
-
-async def _list_tools(client: Client) -> list[mcp_types.Tool]:
-    tools: list[mcp_types.Tool] = []
-    cursor: str | None = None
-    while True:
-        page = await client.list_tools(cursor=cursor)
-        tools.extend(page.tools)
-        cursor = page.next_cursor
-        if cursor is None:
-            return tools
 
 
 def _not_started(upstream: Upstream, reason: str) -> ServerError:
