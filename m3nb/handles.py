@@ -219,7 +219,9 @@ class ExecutionHandle:
 
     def _open(self) -> None:
         if self._host.closed:
-            raise KitClosed("the kit is closed: kit.handle(execution_id) of a new kit reaches this execution again")
+            raise KitClosed(
+                "the kit (or workbench) is closed: handle(execution_id) of a new one reaches this execution again"
+            )
 
     def _record(self) -> ExecutionRecord:
         self._open()

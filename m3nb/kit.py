@@ -201,7 +201,7 @@ class MCPTestKit:
 
     def _open(self) -> None:
         if self._host.closed:
-            raise KitClosed("the kit is closed: make a new one")
+            raise KitClosed("the kit (or workbench) is closed: make a new one")
 
     def _check(self, spec: AgentSpec | DirectSpec, human_input: HumanInput) -> bool:
         if not isinstance(human_input, str) or human_input not in ("fail", "managed"):
@@ -279,6 +279,8 @@ class Agent:
         unknown = sorted(set(options) - set(_OPTIONS))
         if unknown:
             raise TypeError(f"submit() has no option {unknown[0]!r}: it takes {', '.join(sorted(_OPTIONS))}")
+        if isinstance(tools, str):
+            raise _invalid(f"tools is a list: write [{tools!r}]")
         if (server is None) == (servers is None):
             raise _invalid("give exactly one of server and servers")
         bound = [server] if server is not None else list(servers or ())

@@ -339,6 +339,10 @@ class ExecutionResult(Model):
         """The history without the lifecycle entries."""
         return tuple(event for event in self.trace if event.kind != "lifecycle")
 
+    def __str__(self) -> str:
+        outcome = self.outcome.value if self.outcome else "unfinished"
+        return f"{outcome}: {self.error.message if self.error else self.final_text or ''}"
+
     def _repr_html_(self) -> str:
         outcome = self.outcome.value if self.outcome else "unfinished"
         text = self.error.message if self.error else self.final_text or ""

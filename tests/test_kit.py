@@ -75,6 +75,7 @@ def test_trials_count_from_one(kit, trials) -> None:
         ({"message": ""}, ValueError, "message"),
         ({"tools": ["other:book"]}, ValueError, "other:book"),
         ({"tools": ["book"]}, ValueError, "server:tool"),
+        ({"tools": "classic:book"}, ValueError, "list"),
         ({"tools": ["classic:book", "classic:book"]}, ValueError, "twice"),
         ({"elicitation_round_limit": 0}, ValueError, "round_limit"),
         ({"answer_within": 0}, ValueError, "answer_within"),

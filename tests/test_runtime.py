@@ -253,10 +253,27 @@ def test_a_tool_that_does_not_exist_is_named(kit) -> None:
 
 
 def test_only_selected_tools_can_be_called(kit) -> None:
-    result = submit(kit, classic(), "plain", prompt='classic:slow {"seconds": 0}\nclassic:plain {"n": 1}').result(30)
+    result = submit(kit, classic(), "plain", prompt='classic:plain {"n": 1}\nclassic:slow {"seconds": 0}').result(30)
     calls = [event.payload.get("tool") for event in result.trace if event.kind == "tool.call"]
     assert calls == ["plain"]
-    assert result.final_text == 'plain {"n": 1}'
+    assert result.outcome is ExecutionOutcome.FAILED
+    assert "no tool 'slow' for this agent: it has plain" in result.error.message
+
+
+@pytest.mark.parametrize(
+    ("prompt", "part"),
+    [
+        ('plain {"n": 1}', "write classic:plain"),
+        ("classic:plain {broken", "nothing to call"),
+        ("classic:plain {broken}", "no JSON object"),
+    ],
+)
+def test_a_script_that_means_a_call_but_is_none_says_so(kit, prompt, part) -> None:
+    options = {"tools": None} if "nothing" in part else {}
+    agent = kit.agents([{"harness": "scripted"}])[0]
+    result = agent.run(prompt, server=classic(), **{"tools": ["classic:plain"], **options})
+    assert result.outcome is ExecutionOutcome.FAILED
+    assert part in str(result)
 
 
 def test_a_secret_of_the_environment_is_masked_and_not_stored(kit, store, log, monkeypatch) -> None:
@@ -315,7 +332,8 @@ def test_events_come_in_order_and_can_be_listened_to(kit) -> None:
 def test_a_server_of_another_era_is_told_which_option_helps(kit, tool, wrong, right) -> None:
     server = HERE / "servers" / "both_eras_server.py"
     failed = submit(kit, classic(args=(str(server),), protocol=wrong), tool).result(timeout=30)
-    assert f'protocol="{right}"' in failed.final_text
+    assert failed.outcome is ExecutionOutcome.FAILED
+    assert f'protocol="{right}"' in failed.error.message
     handle = submit(kit, classic(args=(str(server),), protocol=right), tool)
     pending = wait_for_round(handle)
     answers = {key: ElicitationResponse(action="decline") for key in pending.requests}

@@ -3,6 +3,8 @@ import type { Model, Outgoing } from "./protocol";
 
 const PAUSE = 250;
 const TRIES = 40;
+/** What a try counts that failed at once: the line to the kernel is cut, and more patience will not mend it. */
+const CUT = 10;
 
 export interface Courier {
   /** Sends now and every 250 ms, with one id, until Python acknowledges it. Returns the id. */
@@ -22,12 +24,20 @@ export function courier(model: Model): Courier {
     send(message, lost) {
       const id = random();
       const letter = { ...message, id };
-      let tries = 1;
-      model.send(letter);
+      let tries = 0;
+      const attempt = () => {
+        try {
+          model.send(letter);
+          tries++;
+        } catch {
+          tries += CUT;
+        }
+      };
+      attempt();
       timers.set(
         id,
         setInterval(() => {
-          if (tries++ < TRIES) return model.send(letter);
+          if (tries < TRIES) return attempt();
           drop(id);
           lost();
         }, PAUSE),

@@ -6,7 +6,8 @@ import { header } from "./status";
 import { summary } from "./summary";
 import { followTheme } from "./theme";
 
-const NOT_CONNECTED = "Not connected to a kernel. Nothing can be sent from here; run the cell again.";
+const NOT_CONNECTED =
+  "Not connected to a kernel (it may have been restarted). Nothing can be sent from here; run the cell again.";
 const GONE = "This request was answered elsewhere, or is no longer waiting.";
 /** How long an acknowledged answer may stay without a reply before it may be sent again. */
 const REPLY_WITHIN = 30_000;
@@ -138,8 +139,15 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     shut();
   }
 
+  /** The line to the kernel was cut or mended, by a restart for one: ask whether anybody is there. */
+  function probe() {
+    live = false;
+    deliver({ kind: "ready" });
+  }
+
   model.on("change:view", draw);
   model.on("msg:custom", hear);
+  model.on("comm_live_update", probe);
   const clock = setInterval(head.tick, 1000);
   el.append(root);
   draw();
@@ -154,6 +162,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     forgetTheme();
     model.off("change:view", draw);
     model.off("msg:custom", hear);
+    model.off("comm_live_update", probe);
     root.remove();
   }
   signal?.addEventListener("abort", free, { once: true });

@@ -48,7 +48,7 @@ export function header(cancelRun: () => void): Header {
 
   function tick() {
     if (!view) return;
-    const over = view.state === "finished";
+    const over = closed || view.state === "finished";
     const passed = (Date.now() - seen) / 1000;
     clock.textContent = over || view.elapsed === null ? "" : duration(view.elapsed + passed);
     const left = view.round?.deadline ? (Date.parse(view.round.deadline) - Date.now()) / 1000 : NaN;
@@ -78,6 +78,7 @@ export function header(cancelRun: () => void): Header {
       if (closed === value) return;
       closed = value;
       if (view) offer(asking && !closed);
+      tick();
     },
   };
 }

@@ -58,6 +58,31 @@ describe("ready", () => {
     page.free();
   });
 
+  test("after the kernel restarted, the form closes within seconds and says so, its clock stands still", async () => {
+    const page = new Page(view(round([NAME])));
+    await page.settled();
+    page.cut = true;
+    for (const listener of page.listeners.get("comm_live_update") ?? []) listener();
+    vi.advanceTimersByTime(1500);
+    expect(page.said).toContain("Not connected to a kernel");
+    expect(page.button("Submit").matches(":disabled")).toBe(true);
+    expect(page.button("Cancel run").disabled).toBe(true);
+    expect(page.one(".clock").textContent).toBe("");
+    page.free();
+  });
+
+  test("an answer that cannot leave the page does not say that it is being sent for ever", async () => {
+    const page = new Page(view(round([NAME])));
+    await page.settled();
+    type(page.labelled("name"), "Ada");
+    page.cut = true;
+    page.button("Submit").click();
+    vi.advanceTimersByTime(1500);
+    expect(page.said).toContain("The kernel does not answer");
+    expect(page.labelled("name").value).toBe("Ada");
+    page.free();
+  });
+
   test("ids differ between widgets", () => {
     const first = new Page(view(null)).sent[0]!.id;
     expect(new Page(view(null)).sent[0]!.id).not.toBe(first);
@@ -202,7 +227,7 @@ test("the clean-up frees every listener, interval and observer, also twice", asy
   page.free();
   page.free();
   expect(vi.getTimerCount()).toBe(before);
-  expect([...page.listeners.values()].map((each) => each.size)).toEqual([0, 0]);
+  expect([...page.listeners.values()].map((each) => each.size)).toEqual([0, 0, 0]);
   expect(page.el.childElementCount).toBe(0);
   controller.abort();
 });

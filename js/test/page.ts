@@ -80,6 +80,8 @@ export function view(round: Round | null, given: Partial<View> = {}): View {
 export class Page {
   sent: Letter[] = [];
   listeners = new Map<string, Set<Listener>>();
+  /** Whether the line to the kernel is cut, as after a restart. */
+  cut = false;
   el = document.createElement("div");
   free: () => void;
 
@@ -98,6 +100,7 @@ export class Page {
         },
         off: (event, listener) => void this.listeners.get(event)?.delete(listener as Listener),
         send: (content) => {
+          if (this.cut) throw new Error("the comm is closed");
           const letter = content as Letter;
           this.sent.push(JSON.parse(JSON.stringify(letter)));
           if (this.acknowledges) queueMicrotask(() => this.say({ kind: "ack", id: letter.id }));

@@ -1,7 +1,8 @@
 """The built-in agent: it makes the calls that the prompt spells out. It needs no model and no account.
 
 A line that is a call (``shipping:book_shipment {"weight_kg": 2}``) is made, in order; any other line is prose. When no
-line is a call, each selected tool is called once with ``{}``. Like every agent it talks to the gateway only.
+line is a call, each selected tool is called once with ``{}``. A tool's own error is read like any result; a call that
+cannot be made ends the run. Like every agent it talks to the gateway only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from mcp import Client
 
 _CALL = re.compile(r"\s*(?P<server>[^\s:{}]+):(?P<tool>[^\s{}]+)\s*(?P<arguments>\{.*\})?\s*")
+
+_NO_SERVER = re.compile(r"\s*(?P<tool>[^\s:{}]+)\s*\{.*\}\s*")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ def script(prompt: str, *, servers: Iterable[str], tools: Iterable[str] | None) 
     for number, line in enumerate(prompt.splitlines(), start=1):
         match = _CALL.fullmatch(line)
         if match is None or match["server"] not in names:
+            _refuse_half_a_call(line, number, tools)
             continue
         calls.append(Call(match["server"], match["tool"], _arguments(match["arguments"], number)))
     if not calls and tools is not None:
@@ -73,6 +77,14 @@ def script(prompt: str, *, servers: Iterable[str], tools: Iterable[str] | None) 
             "into the prompt, or select tools=[…]"
         )
     return calls
+
+
+def _refuse_half_a_call(line: str, number: int, tools: Iterable[str] | None) -> None:
+    """A line with a tool and arguments but no server is meant as a call: to take it for prose would drop them."""
+    match = _NO_SERVER.fullmatch(line)
+    meant = next((tool for tool in tools or () if match and tool.endswith(f":{match['tool']}")), None)
+    if meant is not None:
+        raise AgentError(f"line {number} of the prompt is a call without its server: write {meant} {{…}}")
 
 
 def _arguments(text: str | None, line: int) -> dict[str, Any]:
@@ -110,8 +122,9 @@ async def _make(client: Client, call: Call) -> str:
     try:
         result = await client.session.call_tool(call.tool, dict(call.arguments))
     except ProtocolError as error:
-        # An agent reads an error like a result and goes on; the gateway has recorded it.
-        return f"{call.server}:{call.tool} failed: {error.message}"
+        raise AgentError(
+            f"{call.server}:{call.tool} failed: {error.message}", details={"server": call.server, "tool": call.tool}
+        ) from None
     return _text(result)
 
 

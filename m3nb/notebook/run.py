@@ -150,11 +150,12 @@ class Run:
         display(self)  # type: ignore[no-untyped-call]
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
-        if _kernel() is not None:
-            self._shown = True
-            bundle |= _widget_part(self.widget)
-        return bundle
+        if _kernel() is None:
+            return {"text/plain": repr(self), "text/html": self._repr_html_()}
+        self._shown = True
+        # The text is saved with the notebook and never changes again: it says nothing that will be wrong tomorrow.
+        again = f"Run {self.execution_id}: wb.handle({self.execution_id!r}) shows it again"
+        return {"text/plain": again, "text/html": escape(again)} | _widget_part(self.widget)
 
     def __repr__(self) -> str:
         return " · ".join([f"Run {self.execution_id}", *self._words()])

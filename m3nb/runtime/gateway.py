@@ -86,7 +86,11 @@ def _server(upstream: Upstream, allowed: Callable[[str], bool], journal: Journal
 
     async def call_tool(_context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         if not allowed(params.name) or all(tool.name != params.name for tool in upstream.tools):
-            raise ProtocolError(mcp_types.INVALID_PARAMS, f"{upstream.name} has no tool {params.name!r} for this agent")
+            offered = ", ".join(tool.name for tool in upstream.tools if allowed(tool.name)) or "none"
+            raise ProtocolError(
+                mcp_types.INVALID_PARAMS,
+                f"{upstream.name} has no tool {params.name!r} for this agent: it has {offered}",
+            )
         return await _call(upstream, params.name, params.arguments or {}, journal)
 
     return Server(f"m3nb: {upstream.name}", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)

@@ -84,7 +84,9 @@ class Worker:
     def stop(self, reason: MCPError | None = None, *, seconds: float = UNWIND_SECONDS + 2) -> bool:
         """End every execution and the thread. Returns whether that took no longer than ``seconds``."""
         with self._lock:
-            self._stopping = self._stopping or reason or WorkerStopped("the kit was closed while the execution ran")
+            self._stopping = (
+                self._stopping or reason or WorkerStopped("the kit or workbench was closed while the execution ran")
+            )
         self.ring()
         if self._thread is not threading.current_thread():
             self._thread.join(seconds)

@@ -231,6 +231,10 @@ class Notebook:
         self.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
         return self.path.read_text(encoding="utf-8")
 
+    def restart_kernel(self) -> None:
+        """Restart the kernel as the menu does, once the question is answered with yes."""
+        self.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+
     def interrupt(self) -> None:
         self.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.interrupt(); }")
 

@@ -203,6 +203,20 @@ def test_an_interrupted_cell_leaves_the_form_alive(notebook: Callable[..., Noteb
     page.output(3, "to London")
 
 
+def test_a_form_of_a_restarted_kernel_says_so_and_the_run_can_be_looked_up(notebook: Callable[..., Notebook]) -> None:
+    page = notebook([*quickstart_cells()[:2], "wb.handle(wb.store.list_executions()[-1].execution_id)"])
+    page.run(0)
+    page.run(1)
+    old = form(page)
+    page.restart_kernel()
+    expect(page.cell(1).get_by_text("Not connected to a kernel")).to_be_visible(timeout=20_000)
+    expect(old.get_by_role("button", name="Submit")).to_be_disabled()
+    page.run(0)
+    page.run(2)
+    expect(page.cell(2).get_by_text("The interpreter has ended")).to_be_visible()
+    assert statuses(page) == ["failed"]
+
+
 def test_a_form_without_a_kernel_says_so(notebook: Callable[..., Notebook]) -> None:
     """A saved notebook with widget state draws its old form; nothing is behind it, so nothing can be typed."""
     page = notebook(quickstart_cells(), save_state=True)
