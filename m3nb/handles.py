@@ -5,6 +5,7 @@ Source: spec "Public execution API"; engine-facts section 4.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -20,6 +21,7 @@ from m3nb.errors import (
     ManagedInputValidationError,
     ModelValidationError,
     OperationTimeout,
+    StorageError,
 )
 from m3nb.frozen import FrozenDict
 from m3nb.runtime.coordinator import rounds_of
@@ -165,7 +167,7 @@ class ExecutionHandle:
         Raises `OperationTimeout` when the wait (not the execution) took too long, `ModelValidationError` for a timeout
         that is not positive.
         """
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
             raise ModelValidationError("timeout must be more than 0 seconds", details={"operation": "execution.result"})
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -268,9 +270,11 @@ class EventPump:
                     self._thread = None
                     return
             for number, subscription in subscriptions:
-                if self._deliver(subscription):
-                    with self._lock:
-                        self._subscriptions.pop(number, None)
+                # A store that is busy is asked again at the next turn.
+                with contextlib.suppress(StorageError):
+                    if self._deliver(subscription):
+                        with self._lock:
+                            self._subscriptions.pop(number, None)
             self._host.signals.wait(seen, POLL_SECONDS)
 
     def _deliver(self, subscription: _Subscription) -> bool:

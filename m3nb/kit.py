@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -9,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from m3nb.errors import KitClosed, ModelValidationError, UnsupportedFeature
+from m3nb.errors import KitClosed, MCPError, ModelValidationError, UnsupportedFeature
 from m3nb.handles import ExecutionHandle, Host
 from m3nb.plans import ElicitationPlan
 from m3nb.runtime.execution import Job
 from m3nb.runtime.launch import resolve, storable
-from m3nb.runtime.worker import Worker
+from m3nb.runtime.worker import Worker, end_unstarted
 from m3nb.storage import ExecutionStore, InMemoryExecutionStore, SQLiteExecutionStore
 from m3nb.types import (
     ACPAgent,
@@ -115,7 +117,10 @@ class MCPTestKit:
             max_judge_requests=(max_judge_requests, None),
             harness_cache_dir=(harness_cache_dir, None),
         )
+        if store is not None and not hasattr(store, "create_execution"):
+            raise TypeError(f"store is an execution store such as SQLiteExecutionStore(path), not {store!r}")
         self.env = dict(env or {})
+        self._pid = os.getpid()
         self._cwd = cwd
         self._labels = {"run_id": run_id, "suite_name": suite_name, "project_id": project_id}
         self._own_store = store is None
@@ -136,14 +141,17 @@ class MCPTestKit:
         """End every execution that still runs here (outcome ``interrupted``). May be called again."""
         if self._host.closed:
             return
-        self._worker.stop()
-        for handle in self._host.handles:
-            # Remembered, so that result() answers after the store is gone too.
-            handle.finished_result()
-        self._host.closed = True
-        self._host.signals.announce()
-        if self._own_store:
-            self.store.close()
+        try:
+            self._worker.stop()
+            for handle in self._host.handles:
+                # Remembered, so that result() answers after the store is gone too.
+                with contextlib.suppress(MCPError):
+                    handle.finished_result()
+        finally:
+            self._host.closed = True
+            self._host.signals.announce()
+            if self._own_store:
+                self.store.close()
 
     def agents(self, selections: Sequence[Mapping[str, Any]], *, trials: int = 1) -> tuple[Agent, ...]:
         """One agent per selection, model and trial. Selecting does no I/O.
@@ -185,7 +193,12 @@ class MCPTestKit:
         self.store.create_execution(
             execution_id, spec=storable(spec), worker_id=self._worker.id, managed=managed, labels=self._about(spec)
         )
-        self._worker.enqueue(Job(execution_id, spec, launches, human_input))
+        try:
+            self._worker.enqueue(Job(execution_id, spec, launches, human_input))
+        except KitClosed as error:
+            # Closed in between, by another thread: nobody would ever run it.
+            end_unstarted(self.store, execution_id, error)
+            raise
         return ExecutionHandle(self._host, execution_id, managed=managed, spec=spec)
 
     def handle(self, execution_id: str) -> ExecutionHandle:
@@ -201,7 +214,9 @@ class MCPTestKit:
 
     def _open(self) -> None:
         if self._host.closed:
-            raise KitClosed("the kit (or workbench) is closed: make a new one")
+            raise KitClosed("the kit or workbench is closed: make a new one")
+        if os.getpid() != self._pid:
+            raise KitClosed("this kit belongs to the process it was made in: make a new one in this process")
 
     def _check(self, spec: AgentSpec | DirectSpec, human_input: HumanInput) -> bool:
         if not isinstance(human_input, str) or human_input not in ("fail", "managed"):
@@ -281,6 +296,8 @@ class Agent:
             raise TypeError(f"submit() has no option {unknown[0]!r}: it takes {', '.join(sorted(_OPTIONS))}")
         if isinstance(tools, str):
             raise _invalid(f"tools is a list: write [{tools!r}]")
+        if not isinstance(tools, Iterable | None) or not isinstance(servers, Iterable | None):
+            raise _invalid("servers and tools are lists")
         if (server is None) == (servers is None):
             raise _invalid("give exactly one of server and servers")
         bound = [server] if server is not None else list(servers or ())

@@ -8,7 +8,7 @@ from enum import StrEnum
 from html import escape
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, RootModel, SkipValidation, model_validator
+from pydantic import Field, RootModel, SkipValidation, model_validator
 
 from m3nb.elicitation import Model, Text
 from m3nb.frozen import EMPTY, JsonObject, JsonValue
@@ -19,6 +19,11 @@ HumanInput = Literal["fail", "managed"]
 
 Protocol = Literal["auto", "legacy", "2026-07-28"]
 """How the protocol era of a server is chosen: probed, the older handshake, or the newer one without a probe."""
+
+LONGEST = 10 * 365 * 86_400.0
+"""Seconds: longer waits are not meant, and dates end."""
+
+Seconds = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
 
 ServerName = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -189,7 +194,7 @@ class _Spec(Model):
     suite_name: str | None = None
     case_id: str | None = None
     protocol: Protocol | None = None
-    timeout_seconds: PositiveFloat = 180.0
+    timeout_seconds: Seconds = 180.0
     goal: JsonValue = None
     evaluations: tuple[JsonValue, ...] = ()
     artifact_policy: Literal["failed", "always", "never"] = "failed"
@@ -215,8 +220,8 @@ class AgentSpec(_Spec):
     harness_profile: str | None = None
     message: Text | None = None
     elicitation: Annotated[Expectation | Combination, Field(union_mode="left_to_right")] | None = None
-    elicitation_round_limit: PositiveInt = 10
-    answer_within_seconds: PositiveFloat | None = None
+    elicitation_round_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    answer_within_seconds: Seconds | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSpec:

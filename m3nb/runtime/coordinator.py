@@ -7,6 +7,7 @@ event loop. What it tells the store is short and synchronous, so that nothing ca
 from __future__ import annotations
 
 import asyncio
+import functools
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from m3nb.errors import (
 )
 from m3nb.runtime.clock import ActiveClock
 from m3nb.runtime.doorbell import Doorbell
-from m3nb.runtime.journal import Journal
+from m3nb.runtime.journal import Journal, until_free
 from m3nb.storage import ExecutionStore, ManagedInputRecord, ManagedInputStore
 from m3nb.types import ExecutionStatus, HumanInput
 from m3nb.validity import check_schema
@@ -138,16 +139,16 @@ class Coordinator:
             self._pending += 1
             try:
                 # Before the question can be seen: whoever sees it sees an execution that waits.
-                self._journal.enter(ExecutionStatus.WAITING_FOR_INPUT)
-                record = self._create(operation, requests, request_state)
+                await until_free(lambda: self._journal.enter(ExecutionStatus.WAITING_FOR_INPUT))
+                record = await self._create(operation, requests, request_state)
                 with self._clock.paused():
                     record = await self._answered_or_taken_back(record)
             finally:
                 self._pending -= 1
-            self._journal.emit("elicitation.response", self._response_event(record))
+            await until_free(lambda: self._journal.emit("elicitation.response", self._response_event(record)))
             return AnsweredRound(self, record)
 
-    def _create(
+    async def _create(
         self, operation: Operation, requests: Mapping[str, ElicitationRequest], request_state: str | None
     ) -> ManagedInputRecord:
         assert self._rounds is not None
@@ -170,16 +171,20 @@ class Coordinator:
             request_state=request_state,
             deadline=None if self._answer_within is None else now + timedelta(seconds=self._answer_within),
         )
-        record = self._rounds.create_round(
+        create = functools.partial(
+            self._rounds.create_round,
             pending,
             round_index=self._next_index,
             round_limit=self._round_limit,
             owner_id=self._owner,
             lease_seconds=LEASE_SECONDS,
+            # Made here, so that a repeat is the same round.
+            lease_token=f"lease-{uuid.uuid4().hex}",
             operation_parameters=operation.parameters,
         )
+        record = await until_free(create)
         self._next_index += 1
-        self._journal.emit("elicitation.request", _request_event(record))
+        await until_free(lambda: self._journal.emit("elicitation.request", _request_event(record)))
         for request in requests.values():
             if isinstance(request, FormElicitationRequest):
                 try:
@@ -193,7 +198,9 @@ class Coordinator:
         try:
             return await self._answered(record)
         except asyncio.CancelledError:
-            self.fail_round(record, self.ending or OperationCancelled("the agent took its call back"))
+            self.fail_round(
+                record, self.ending or OperationCancelled("the question was taken back before it was answered")
+            )
             raise
 
     async def _answered(self, record: ManagedInputRecord) -> ManagedInputRecord:

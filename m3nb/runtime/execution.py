@@ -14,7 +14,6 @@ from m3nb.errors import (
     MCPError,
     OperationCancelled,
     OperationTimeout,
-    StorageBusy,
     StorageError,
     WorkerStopped,
 )
@@ -22,7 +21,7 @@ from m3nb.harness import AgentOutcome, AgentTask, find
 from m3nb.runtime.clock import ActiveClock
 from m3nb.runtime.coordinator import Coordinator
 from m3nb.runtime.doorbell import Doorbell
-from m3nb.runtime.journal import Journal
+from m3nb.runtime.journal import Journal, until_free
 from m3nb.runtime.launch import Launch
 from m3nb.storage import ExecutionStore, ManagedInputStore
 from m3nb.types import AgentSpec, ExecutionOutcome, ExecutionStatus, HumanInput
@@ -31,9 +30,6 @@ logger = logging.getLogger(__name__)
 
 UNWIND_SECONDS = 10.0
 """How long agent, gateway and servers may take to end once they were told to."""
-
-BUSY_SECONDS = 0.2
-"""How long a busy database is left alone before the next try."""
 
 _OUTCOMES = {
     OperationTimeout: ExecutionOutcome.TIMED_OUT,
@@ -67,7 +63,8 @@ class Execution:
         self.job = job
         self._store = store
         self._bell = bell
-        self._journal = Journal(store, job.execution_id, announce)
+        secrets = [secret for launch in job.launches for secret in launch.secrets]
+        self._journal = Journal(store, job.execution_id, announce, secrets)
         self._clock = ActiveClock(job.spec.timeout_seconds)
         self._ended = asyncio.Event()
         self.coordinator = Coordinator(
@@ -90,7 +87,7 @@ class Execution:
             try:
                 self.coordinator.fail_open_rounds(error)
             except StorageError:
-                logger.warning("the rounds of %s end a little later", self.job.execution_id, exc_info=True)
+                logger.debug("the rounds of %s end a little later", self.job.execution_id, exc_info=True)
 
     async def run(self) -> None:
         """Run to the end and store it. Never raises."""
@@ -136,14 +133,14 @@ class Execution:
         spec = self.job.spec
         assert spec.harness is not None
         harness = find(spec.harness.kind)
-        self._journal.emit("prompt", {"text": spec.message or ""})
+        await until_free(lambda: self._journal.emit("prompt", {"text": spec.message or ""}))
         async with AsyncExitStack() as stack:
             servers = [
                 await stack.enter_async_context(upstream.connect(launch, self.coordinator))
                 for launch in self.job.launches
             ]
             endpoints = await stack.enter_async_context(gateway.serve(servers, tools=spec.tools, journal=self._journal))
-            self._journal.enter(ExecutionStatus.RUNNING_TURN)
+            await until_free(lambda: self._journal.enter(ExecutionStatus.RUNNING_TURN))
             outcome = await harness.run(
                 AgentTask(
                     execution_id=self.job.execution_id,
@@ -156,7 +153,7 @@ class Execution:
             )
             if outcome.usage:
                 self._journal.emit("usage", outcome.usage)
-            self._journal.enter(ExecutionStatus.CLOSING)
+            await until_free(lambda: self._journal.enter(ExecutionStatus.CLOSING))
             # The agent is gone: nobody waits for what is still open.
             self.coordinator.fail_open_rounds(AgentError("the agent ended while its call waited for an answer"))
             return outcome
@@ -168,19 +165,18 @@ class Execution:
 
     async def _watch_cancel(self) -> None:
         while True:
-            record = self._store.get_execution(self.job.execution_id)
+            record = await until_free(lambda: self._store.get_execution(self.job.execution_id))
             if record is not None and record.cancel_requested_at is not None:
                 self.end(OperationCancelled("the execution was cancelled"))
                 return
             await self._bell.wait()
 
     async def _finish(self, outcome: AgentOutcome | None) -> None:
-        while True:
-            try:
-                return self._store_end(outcome)
-            except StorageBusy:
-                # An execution without an end would look alive for ever: try until the database is free.
-                await asyncio.sleep(BUSY_SECONDS)
+        try:
+            # An execution without an end would look alive for ever.
+            await until_free(lambda: self._store_end(outcome))
+        except StorageError as error:
+            logger.warning("the end of execution %s could not be stored: %s", self.job.execution_id, error.message)
 
     def _store_end(self, outcome: AgentOutcome | None) -> None:
         if self.coordinator.ending is not None:

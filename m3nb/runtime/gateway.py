@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from m3nb._version import __version__
 from m3nb.errors import MCPError, ModelValidationError
 from m3nb.harness import Endpoint
-from m3nb.runtime.journal import Journal
+from m3nb.runtime.journal import Journal, until_free
 from m3nb.runtime.upstream import Upstream
 
 PAYLOAD_LIMIT = 20_000
@@ -100,11 +100,12 @@ async def _call(
     upstream: Upstream, name: str, arguments: Mapping[str, Any], journal: Journal
 ) -> mcp_types.CallToolResult:
     about = {"server": upstream.name, "tool": name}
-    journal.emit("tool.call", {**about, "arguments": capped(arguments)})
+    await until_free(lambda: journal.emit("tool.call", {**about, "arguments": capped(arguments)}))
     try:
         result = await upstream.call_tool(name, arguments)
     except (MCPError, ProtocolError) as error:
-        journal.emit("tool.error", {**about, "message": error.message})
+        failure = {**about, "message": error.message}
+        await until_free(lambda: journal.emit("tool.error", failure))
         if isinstance(error, ProtocolError):
             raise
         # The execution ends with this error; the agent only needs to stop waiting.
@@ -112,7 +113,7 @@ async def _call(
     except asyncio.CancelledError:
         journal.emit("tool.error", {**about, "message": "cancelled"})
         raise
-    journal.emit("tool.result", {**about, **_summary(result)})
+    await until_free(lambda: journal.emit("tool.result", {**about, **_summary(result)}))
     return result
 
 

@@ -62,16 +62,25 @@ def _resolve(binding: ServerBinding, spec: AgentSpec, cwd: str | None) -> Launch
     secret = [
         name for name, value in server.environment.items() if isinstance(value, SecretReference) or is_secret_name(name)
     ]
-    folder = server.cwd or cwd
+    folder = _folder(server.cwd or cwd, binding.selector)
     return Launch(
         selector=binding.selector,
         command=_command(server, environment, folder),
         args=server.args,
-        cwd=None if folder is None else str(Path(folder).expanduser().resolve()),
+        cwd=folder,
         environment=environment,
         secrets=tuple(environment[name] for name in secret if len(environment[name]) >= SECRET_LENGTH),
         protocol=spec.protocol or server.protocol,
     )
+
+
+def _folder(cwd: str | None, server: str) -> str | None:
+    try:
+        return None if cwd is None else str(Path(cwd).expanduser().resolve())
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelValidationError(
+            f"{server}: {cwd!r} is no folder to start in ({error})", details={"operation": "execution.submit"}
+        ) from None
 
 
 def _value(server: str, name: str, value: str | SecretReference) -> str:

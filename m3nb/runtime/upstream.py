@@ -22,8 +22,10 @@ from pydantic import ValidationError
 
 from m3nb.elicitation import ElicitationRequest, ElicitationResponse, FormElicitationRequest, UrlElicitationRequest
 from m3nb.errors import InvalidSchemaError, MCPError, ServerError, UnsupportedFeature
+from m3nb.redaction import REDACTED
 from m3nb.runtime import wire
 from m3nb.runtime.coordinator import AnsweredRound, Coordinator, Operation
+from m3nb.runtime.journal import until_free
 from m3nb.runtime.launch import Launch
 
 START_SECONDS = 30.0
@@ -31,6 +33,9 @@ START_SECONDS = 30.0
 
 STDERR_TAIL = 2_000
 """How many bytes of a failed server's last words an error quotes."""
+
+STATE_ONLY_LIMIT = 10
+"""How often in a row a server may want the same call again without asking anything."""
 
 MARK = "M3NB_EXECUTION"
 """Environment variable that marks a server process as one of this execution."""
@@ -57,7 +62,8 @@ class _Call:
 
     def settle(self) -> None:
         while self.delivering:
-            self.delivering.pop(0).settle()
+            self.delivering[0].settle()
+            self.delivering.pop(0)
 
     def lose(self, error: MCPError) -> None:
         while self.delivering:
@@ -105,19 +111,24 @@ class Upstream:
     async def _drive(self, call: _Call, send: _Send) -> mcp_types.CallToolResult:
         responses: Mapping[str, ElicitationResponse] | None = None
         state: str | None = None
+        idle = 0
         while True:
             try:
                 result = await send(responses, state)
             except Exception as error:
-                raise self._explain(call, error) from error
+                raise await self._explain(call, error) from error
             if call.error is not None:
                 raise call.error
             if call.asking:
                 raise self._did_not_wait(call)
-            call.settle()
+            await until_free(call.settle)
             if isinstance(result, mcp_types.CallToolResult):
                 return result
             state = result.request_state
+            idle = 0 if result.input_requests else idle + 1
+            if idle > STATE_ONLY_LIMIT:
+                raise self._goes_in_circles(call)
+            await asyncio.sleep(0.0 if idle < 2 else 0.05 * idle)
             responses = await self._ask_input(call, result)
 
     async def _ask_input(
@@ -128,7 +139,7 @@ class Upstream:
             return None
         requests = {key: self._request(call.operation, key, request) for key, request in result.input_requests.items()}
         answered = await self._coordinator.await_round(call.operation, requests, result.request_state)
-        answered.start_delivery()
+        await until_free(answered.start_delivery)
         call.delivering.append(answered)
         return answered.responses
 
@@ -142,12 +153,13 @@ class Upstream:
             )
         call.asking += 1
         try:
-            call.settle()
+            await until_free(call.settle)
             request = self._question(call.operation, CLASSIC_KEY, params)
             answered = await self._coordinator.await_round(call.operation, {CLASSIC_KEY: request}, None)
-            answered.start_delivery()
-        except MCPError as error:
+            await until_free(answered.start_delivery)
+        except Exception as failure:
             # The call's own task raises it; the server only learns that there is no answer.
+            error = failure if isinstance(failure, MCPError) else _unforeseen(failure)
             call.error = error
             self._coordinator.abort(error)
             return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="the question was not answered")
@@ -188,13 +200,13 @@ class Upstream:
                 details={"request_key": key},
             ) from None
 
-    def _explain(self, call: _Call, error: Exception) -> Exception:
+    async def _explain(self, call: _Call, error: Exception) -> Exception:
         """The error to raise for a failed call: the question's own, or that the server is gone, or the server's."""
         if call.error is not None:
             return call.error
-        if isinstance(error, ProtocolError) and error.code != mcp_types.CONNECTION_CLOSED:
+        if isinstance(error, ProtocolError) and not self._exact.ended:
             # The server reacted, if only by refusing: the answer has reached it.
-            call.settle()
+            await until_free(call.settle)
             return self._with_era_hint(error)
         if isinstance(error, ProtocolError | OSError) or type(error).__module__.startswith("anyio"):
             lost = ServerError(
@@ -204,7 +216,7 @@ class Upstream:
             self._coordinator.fail_open_rounds(lost)
             self._coordinator.abort(lost)
             return lost
-        call.settle()
+        await until_free(call.settle)
         return error
 
     def _did_not_wait(self, call: _Call) -> ServerError:
@@ -215,9 +227,29 @@ class Upstream:
         self._coordinator.abort(error)
         return error
 
+    def _goes_in_circles(self, call: _Call) -> ServerError:
+        error = ServerError(
+            f"{self.name} wants {call.operation.kind} {call.operation.name} again and again and asks nothing: "
+            f"{STATE_ONLY_LIMIT} times in a row",
+            details={"server": self.name, "operation": call.operation.name},
+        )
+        self._coordinator.abort(error)
+        return error
+
     async def _on_message(self, message: object) -> None:
-        """Notice a message that could not be read; a line that is no JSON at all is only somebody's ``print``."""
-        if isinstance(message, Exception) and "recursion limit" in str(message):
+        """Notice a message that could not be read; a line that is no message at all is only somebody's ``print``."""
+        if not isinstance(message, ValidationError):
+            return
+        problem = message.errors(include_url=False)[0]
+        if '"jsonrpc"' not in str(problem.get("input"))[:200]:
+            return
+        if "recursion limit" not in problem["msg"]:
+            self._coordinator.abort(
+                ServerError(
+                    f"{self.name} sent a message that cannot be read: {problem['msg']}", details={"server": self.name}
+                )
+            )
+        else:
             self._coordinator.abort(
                 InvalidSchemaError(
                     f"{self.name} sent a message that is nested too deeply to be read (some 200 levels are)",
@@ -262,10 +294,13 @@ class Upstream:
     def last_words(self) -> str:
         """The end of what the server wrote to stderr, for an error message; known secrets are hidden."""
         size = self._stderr.seek(0, 2)
-        self._stderr.seek(max(0, size - STDERR_TAIL))
+        # A little more than is quoted, so that no secret is cut in two before it is looked for.
+        margin = max((len(secret.encode()) for secret in self._secrets), default=0)
+        self._stderr.seek(max(0, size - STDERR_TAIL - margin))
         text = self._stderr.read().decode("utf-8", "replace").strip()
         for secret in self._secrets:
-            text = text.replace(secret, "[REDACTED]")
+            text = text.replace(secret, REDACTED)
+        text = text[-STDERR_TAIL:]
         return f". It last wrote:\n{text}" if text else ""
 
 
@@ -316,6 +351,10 @@ def _innermost(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
+
+
+def _unforeseen(error: Exception) -> ServerError:
+    return ServerError(f"the question could not be put: {type(error).__name__}: {error}")
 
 
 def _as_typed(error: BaseException, ending: MCPError | None) -> MCPError:

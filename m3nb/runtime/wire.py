@@ -17,6 +17,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import Discriminator, PrivateAttr, Tag, TypeAdapter
 
 from m3nb.elicitation import ElicitationResponse
+from m3nb.errors import InvalidSchemaError
 from m3nb.frozen import thaw
 
 _MARK = "m3nb/schema"
@@ -81,6 +82,11 @@ class ExactForms:
         self._answers: dict[mcp_types.RequestId, dict[str, Any]] = {}
         self._schemas: dict[str, Any] = {}
         self._count = 0
+        self.ended = False
+        """Whether the server's side of the connection has ended. No error code says so: servers use -32000 too."""
+
+    def _end(self) -> None:
+        self.ended = True
 
     def answer(self, request_id: mcp_types.RequestId, response: ElicitationResponse) -> mcp_types.ElicitResult:
         """What the callback for ``elicitation/create`` returns: the action; the rest joins it on the way out."""
@@ -88,16 +94,21 @@ class ExactForms:
         return mcp_types.ElicitResult(action=response.action)
 
     def schema(self, params: mcp_types.ElicitRequestFormParams) -> tuple[Any, dict[str, Any] | None]:
-        """The schema as the server sent it, and the request's ``_meta`` without our mark."""
+        """The schema as the server sent it, and the request's ``_meta`` without our mark.
+
+        Raises `InvalidSchemaError` for a question that is none: no schema, an unknown mode.
+        """
         meta: dict[str, Any] = dict(params.meta or {})
         schema = self._schemas.pop(meta.pop(_MARK, ""), params.requested_schema)
+        if isinstance(schema, InvalidSchemaError):
+            raise schema
         return schema, meta or None
 
     @asynccontextmanager
     async def over(self, transport: AbstractAsyncContextManager[TransportStreams]) -> AsyncIterator[TransportStreams]:
         """The same transport, with schemas taken out and answers put in."""
         async with transport as (read, write):
-            yield _Reader(read, self._take_schemas), _Writer(write, self._put_answer)
+            yield _Reader(read, self._take_schemas, self._end), _Writer(write, self._put_answer)
 
     def _put_answer(self, message: Any) -> None:
         if isinstance(message, mcp_types.JSONRPCResponse):
@@ -113,14 +124,32 @@ class ExactForms:
                     self._take_schema(request.get("params"))
 
     def _take_schema(self, params: Any) -> None:
-        if not isinstance(params, dict) or not isinstance(params.get("requestedSchema"), dict):
+        if not isinstance(params, dict) or params.get("mode") == "url":
             return
-        meta = params.setdefault("_meta", {})
-        if isinstance(meta, dict):
-            self._count += 1
-            mark = meta[_MARK] = str(self._count)
-            self._schemas[mark] = params["requestedSchema"]
-            params["requestedSchema"] = {"type": "object", "properties": {}}
+        meta = params.get("_meta")
+        self._count += 1
+        mark = str(self._count)
+        self._schemas[mark] = _schema_of(params)
+        # What is left is a question the SDK takes, whatever was sent: the refusal is ours, with a reason.
+        params["_meta"] = {**(meta if isinstance(meta, dict) else {}), _MARK: mark}
+        params["requestedSchema"] = {"type": "object", "properties": {}}
+        params.pop("mode", None)
+        if not isinstance(params.get("message"), str):
+            params["message"] = ""
+
+
+def _schema_of(params: dict[str, Any]) -> Any:
+    """The schema of a form request, or why there is none."""
+    mode = params.get("mode", "form")
+    if mode != "form":
+        return InvalidSchemaError(f"the server asked in the unknown mode {str(mode)[:40]!r}: form and url are known")
+    schema = params.get("requestedSchema")
+    if isinstance(schema, dict):
+        return schema
+    if "requestedSchema" in params:
+        return InvalidSchemaError(f"requestedSchema must be an object, the server sent a {type(schema).__name__}")
+    instead = ' (it sent "schema": the protocol says requestedSchema)' if "schema" in params else ""
+    return InvalidSchemaError(f"the server asked without a requestedSchema{instead}")
 
 
 class _Stream:
@@ -142,8 +171,16 @@ class _Stream:
 
 
 class _Reader(_Stream):
+    def __init__(self, stream: Any, look: Callable[[Any], None], ended: Callable[[], None]) -> None:
+        super().__init__(stream, look)
+        self._ended = ended
+
     async def receive(self) -> SessionMessage | Exception:
-        item: SessionMessage | Exception = await self._stream.receive()
+        try:
+            item: SessionMessage | Exception = await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._ended()
+            raise
         if isinstance(item, SessionMessage):
             self._look(item.message)
         return item

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -19,10 +20,11 @@ from collections.abc import Callable
 
 from m3nb._version import __version__
 from m3nb.elicitation import FormElicitationRequest
-from m3nb.errors import KitClosed, MCPError, StorageBusy, StorageError, WorkerStopped
+from m3nb.errors import KitClosed, MCPError, StorageError, WorkerStopped
 from m3nb.runtime.coordinator import LEASE_SECONDS, rounds_of
 from m3nb.runtime.doorbell import Doorbell
-from m3nb.runtime.execution import BUSY_SECONDS, UNWIND_SECONDS, Execution, Job
+from m3nb.runtime.execution import UNWIND_SECONDS, Execution, Job
+from m3nb.runtime.journal import until_free
 from m3nb.runtime.recovery import Recovery
 from m3nb.storage import ExecutionStore
 from m3nb.validity import check_schema
@@ -56,6 +58,7 @@ class Worker:
     def register(self) -> None:
         """Make the worker known to the store. Called before its first execution is created."""
         with self._lock:
+            self._refuse_when_stopped()
             if not self._registered:
                 self._store.register_worker(
                     worker_id=self.id,
@@ -70,10 +73,13 @@ class Worker:
     def enqueue(self, job: Job) -> None:
         """Run a created execution. Raises `KitClosed` after `stop`."""
         with self._lock:
-            if self._stopping is not None:
-                raise KitClosed("the worker has been stopped: make a new kit or workbench")
+            self._refuse_when_stopped()
             self._inbox.append(job)
         self.ring()
+
+    def _refuse_when_stopped(self) -> None:
+        if self._stopping is not None or not self._thread.is_alive():
+            raise KitClosed("the kit or workbench is closed: make a new one")
 
     def ring(self) -> None:
         """Say that something changed in the store. From any thread."""
@@ -124,14 +130,16 @@ class Worker:
             for execution in list(self._running.values()):
                 execution.end(reason)
             for job in self._inbox:
-                self._end_unstarted(job, reason)
+                await self._end_unstarted(job, reason)
             if tasks:
                 await asyncio.wait(tasks, timeout=UNWIND_SECONDS + 1)
             if self._registered:
-                self._store.remove_worker(self.id)
+                with contextlib.suppress(StorageError):
+                    # A row that stays is taken for a dead worker's, and removed as such.
+                    self._store.remove_worker(self.id)
 
     async def _run(self, job: Job, bell: Doorbell) -> None:
-        if not await self._claimed(job):
+        if not await until_free(lambda: self._store.claim_execution(job.execution_id, worker_id=self.id)):
             return
         execution = Execution(job, store=self._store, rounds=rounds_of(self._store), bell=bell, announce=self._announce)
         self._running[job.execution_id] = execution
@@ -143,16 +151,9 @@ class Worker:
             del self._running[job.execution_id]
             self._announce()
 
-    async def _claimed(self, job: Job) -> bool:
-        while True:
-            try:
-                return self._store.claim_execution(job.execution_id, worker_id=self.id)
-            except StorageBusy:
-                await asyncio.sleep(BUSY_SECONDS)
-
-    def _end_unstarted(self, job: Job, reason: MCPError) -> None:
-        error = {"code": reason.code, "message": reason.message, "retryable": True, "details": {}}
-        self._store.finish_execution(job.execution_id, outcome="interrupted", result={}, error=error)
+    async def _end_unstarted(self, job: Job, reason: MCPError) -> None:
+        with contextlib.suppress(StorageError):
+            await until_free(lambda: end_unstarted(self._store, job.execution_id, reason))
         self._announce()
 
     async def _keep(self) -> None:
@@ -169,6 +170,12 @@ class Worker:
                 # Busy: the next tick comes long before a lease ends.
                 pass
             await asyncio.sleep(SCAN_SECONDS)
+
+
+def end_unstarted(store: ExecutionStore, execution_id: str, reason: MCPError) -> None:
+    """End an execution that no worker has begun."""
+    error = {"code": reason.code, "message": reason.message, "retryable": True, "details": {}}
+    store.finish_execution(execution_id, outcome="interrupted", result={}, error=error)
 
 
 def _process_groups() -> set[int]:
