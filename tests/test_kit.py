@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 from runs import classic
 
@@ -79,6 +83,12 @@ def test_trials_count_from_one(kit, trials) -> None:
         ({"tools": ["classic:book", "classic:book"]}, ValueError, "twice"),
         ({"elicitation_round_limit": 0}, ValueError, "round_limit"),
         ({"answer_within": 0}, ValueError, "answer_within"),
+        ({"answer_within": 1e12}, ValueError, "answer_within"),
+        ({"answer_within": timedelta.max}, ValueError, "answer_within"),
+        ({"answer_within": float("nan")}, ValueError, "answer_within"),
+        ({"elicitation_round_limit": 10**30}, ValueError, "round_limit"),
+        ({"tools": 5}, ValueError, "lists"),
+        ({"server": classic(cwd="a\0b")}, ValueError, "folder"),
         ({"timeout": -1}, ValueError, "timeout"),
         ({"colour": "red"}, TypeError, "colour"),
         ({"goal": "win"}, UnsupportedFeature, "goal"),
@@ -131,6 +141,36 @@ def test_a_harness_that_is_not_built_ends_the_execution_by_name(kit) -> None:
     assert result.outcome.value == "failed"
     assert result.error.code == "unsupported"
     assert "opencode" in result.error.message
+
+
+def test_a_kit_that_is_closed_in_between_leaves_nothing_queued(kit, store) -> None:
+    kit._worker.stop()
+    with pytest.raises(KitClosed):
+        kit.agents(SCRIPTED)[0].submit("go", server=classic())
+    assert store.list_executions(unfinished=True) == ()
+    assert store.list_workers() == ()
+
+
+def test_a_kit_belongs_to_its_process(kit, store) -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            kit.agents(SCRIPTED)[0].submit("go", server=classic())
+        except KitClosed as error:
+            os.write(writing, error.message.encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        assert "belongs to the process" in said.read()
+    os.waitpid(child, 0)
+    assert store.list_executions() == ()
+
+
+def test_a_store_is_no_path(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="SQLiteExecutionStore"):
+        MCPTestKit(store=str(tmp_path / "runs.sqlite"))
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ def test_oddities_that_do_no_harm(kit, store, mode, rounds) -> None:
         ("lists in a circle", "server_lost", "circle"),
         ("asks too deeply", "invalid_schema", "nested too deeply"),
         ("asks and goes on", "server_lost", "without waiting"),
+        ("asks without a schema", "invalid_schema", "the protocol says requestedSchema"),
+        ("asks with a list", "invalid_schema", "must be an object"),
+        ("asks in another mode", "invalid_schema", "hologram"),
+        ("answers null", "server_lost", "cannot be read"),
+        ("refuses", "agent_exited", "stock is empty"),
     ],
 )
 def test_oddities_that_end_the_execution(kit, store, mode, code, part) -> None:
@@ -70,6 +75,12 @@ def test_oddities_that_end_the_execution(kit, store, mode, code, part) -> None:
     assert part in result.error.message
     stored = store.managed_input_store.list_rounds(handle.execution_id)
     assert {record.status for record in stored} <= {"failed"}
+
+
+def test_a_server_that_refuses_after_the_answer_has_had_it(kit, store) -> None:
+    handle, result = run(kit, "asks, then refuses")
+    assert "stock is empty" in result.error.message
+    assert [record.status for record in store.managed_input_store.list_rounds(handle.execution_id)] == ["resolved"]
 
 
 def test_the_next_execution_does_not_suffer(kit) -> None:

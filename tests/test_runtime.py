@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import time
@@ -285,7 +287,10 @@ def test_a_secret_of_the_environment_is_masked_and_not_stored(kit, store, log, m
     pending = wait_for_round(handle)
     answer = accept({"note": "it is s3cret-value-of-mine", "city": "Pune"})
     handle.respond_elicitation(pending.round_id, {"elicitation": answer}, idempotency_key="k")
-    assert handle.result(timeout=20).error is None
+    result = handle.result(timeout=20)
+    assert result.error is None
+    assert "[REDACTED]" in result.final_text
+    assert "s3cret" not in repr(result) + repr(result.trace)
     redacted = store.managed_input_store.redacted_responses(handle.execution_id, pending.round_id)
     assert redacted["elicitation"]["content"]["city"] == "Pune"
     assert "s3cret" not in str(redacted)
@@ -315,6 +320,27 @@ def test_another_process_can_answer_through_the_store(kit, store, log) -> None:
     )
     assert done.stdout.strip() == "booked to Goa", done.stderr
     assert handle.result(timeout=20).final_text == "booked to Goa"
+    assert len(deliveries(log)) == 1
+
+
+def test_a_server_that_wants_the_same_call_for_ever_is_stopped(kit) -> None:
+    server = classic(args=(str(HERE / "servers" / "both_eras_server.py"),))
+    result = submit(kit, server, "circles").result(timeout=60)
+    assert result.error.code == "server_lost"
+    assert "again and again" in result.error.message
+
+
+def test_a_database_that_is_busy_for_long_only_delays(kit, store, log) -> None:
+    handle = submit(kit, classic(log), "book")
+    pending = wait_for_round(handle)
+    handle.respond_elicitation(pending.round_id, {"elicitation": accept()}, idempotency_key="k")
+    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None, timeout=5)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(6)
+        other.execute("COMMIT")
+    result = handle.result(timeout=30)
+    assert result.error is None
+    assert statuses(store, handle) == [("resolved", None)]
     assert len(deliveries(log)) == 1
 
 

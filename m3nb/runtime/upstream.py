@@ -241,7 +241,7 @@ class Upstream:
         if not isinstance(message, ValidationError):
             return
         problem = message.errors(include_url=False)[0]
-        if '"jsonrpc"' not in str(problem.get("input"))[:200]:
+        if "jsonrpc" not in str(problem.get("input"))[:200]:
             return
         if "recursion limit" not in problem["msg"]:
             self._coordinator.abort(

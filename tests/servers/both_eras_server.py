@@ -31,5 +31,11 @@ async def newer(ctx: Context) -> CallToolResult | InputRequiredResult:
     return CallToolResult(content=[TextContent(text=answer.action)])
 
 
+@server.tool()
+async def circles(ctx: Context) -> InputRequiredResult:
+    """Wants to be called again for ever, and asks nothing."""
+    return InputRequiredResult(request_state="again")
+
+
 if __name__ == "__main__":
     server.run()

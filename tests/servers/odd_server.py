@@ -27,6 +27,11 @@ def done(request: Any, text: str) -> None:
     write({"id": request, "result": {"content": [{"type": "text", "text": text}]}})
 
 
+def refuse(request: Any) -> None:
+    # -32000 is the first code that JSON-RPC leaves to servers; the SDK uses it for a closed connection too.
+    write({"id": request, "error": {"code": -32000, "message": "stock is empty"}})
+
+
 def deep(levels: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(levels):
@@ -73,6 +78,24 @@ def call(request: Any) -> bool:
     if MODE == "asks deeply":
         ask("one", requestedSchema=deep(80))
         return True
+    if MODE == "asks without a schema":
+        write({"id": "one", "method": "elicitation/create", "params": {"message": "?", "schema": FORM}})
+        return True
+    if MODE == "asks in another mode":
+        ask("one", mode="hologram")
+        return True
+    if MODE == "asks with a list":
+        ask("one", requestedSchema=[1, 2])
+        return True
+    if MODE == "asks, then refuses":
+        ask("one")
+        return True
+    if MODE == "refuses":
+        refuse(request)
+        return False
+    if MODE == "answers null":
+        write({"id": request, "result": None})
+        return False
     if MODE == "asks and goes on":
         ask("one")
     if MODE == "answers twice":
@@ -101,7 +124,7 @@ def main() -> None:
         elif method is None and running is not None:
             wanted -= 1
             if wanted == 0:
-                done(running, "fine")
+                refuse(running) if MODE == "asks, then refuses" else done(running, "fine")
         elif request is not None and method is not None:
             write({"id": request, "error": {"code": -32601, "message": f"unknown: {method}"}})
     while MODE == "does not end":
