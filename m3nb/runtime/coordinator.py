@@ -206,7 +206,7 @@ class Coordinator:
     async def _answered(self, record: ManagedInputRecord) -> ManagedInputRecord:
         deadline = record.pending.deadline
         while True:
-            record = self._look(record)
+            record = await until_free(functools.partial(self._look, record))
             if record.status == "failed":
                 raise self.ending or ManagedInputRecoveryError(
                     f"round {record.round_id} was ended elsewhere: {record.failure_message}",

@@ -120,14 +120,14 @@ class Upstream:
             if call.error is not None:
                 raise call.error
             if call.asking:
-                raise self._did_not_wait(call)
+                raise self._ended(call, "ended {} without waiting for its question's answer")
             await until_free(call.settle)
             if isinstance(result, mcp_types.CallToolResult):
                 return result
             state = result.request_state
             idle = 0 if result.input_requests else idle + 1
             if idle > STATE_ONLY_LIMIT:
-                raise self._goes_in_circles(call)
+                raise self._ended(call, f"wants {{}} again and asks nothing: {STATE_ONLY_LIMIT} times in a row")
             await asyncio.sleep(0.0 if idle < 2 else 0.05 * idle)
             responses = await self._ask_input(call, result)
 
@@ -209,29 +209,16 @@ class Upstream:
             await until_free(call.settle)
             return self._with_era_hint(error)
         if isinstance(error, ProtocolError | OSError) or type(error).__module__.startswith("anyio"):
-            lost = ServerError(
-                f"{self.name} ended during {call.operation.kind} {call.operation.name}{self.last_words()}",
-                details={"server": self.name, "operation": call.operation.name},
-            )
-            self._coordinator.fail_open_rounds(lost)
-            self._coordinator.abort(lost)
-            return lost
+            return self._ended(call, "ended during {}", self.last_words())
         await until_free(call.settle)
         return error
 
-    def _did_not_wait(self, call: _Call) -> ServerError:
+    def _ended(self, call: _Call, what: str, more: str = "") -> ServerError:
+        """End the execution because of what the server did; ``{}`` in ``what`` is the operation."""
+        operation = call.operation
         error = ServerError(
-            f"{self.name} ended {call.operation.kind} {call.operation.name} without waiting for its question's answer",
-            details={"server": self.name, "operation": call.operation.name},
-        )
-        self._coordinator.abort(error)
-        return error
-
-    def _goes_in_circles(self, call: _Call) -> ServerError:
-        error = ServerError(
-            f"{self.name} wants {call.operation.kind} {call.operation.name} again and again and asks nothing: "
-            f"{STATE_ONLY_LIMIT} times in a row",
-            details={"server": self.name, "operation": call.operation.name},
+            f"{self.name} {what.format(f'{operation.kind} {operation.name}')}{more}",
+            details={"server": self.name, "operation": operation.name},
         )
         self._coordinator.abort(error)
         return error
@@ -243,19 +230,11 @@ class Upstream:
         problem = message.errors(include_url=False)[0]
         if "jsonrpc" not in str(problem.get("input"))[:200]:
             return
-        if "recursion limit" not in problem["msg"]:
-            self._coordinator.abort(
-                ServerError(
-                    f"{self.name} sent a message that cannot be read: {problem['msg']}", details={"server": self.name}
-                )
-            )
-        else:
-            self._coordinator.abort(
-                InvalidSchemaError(
-                    f"{self.name} sent a message that is nested too deeply to be read (some 200 levels are)",
-                    details={"server": self.name},
-                )
-            )
+        kind: type[MCPError] = ServerError
+        why = f"cannot be read: {problem['msg']}"
+        if "recursion limit" in problem["msg"]:
+            kind, why = InvalidSchemaError, "is nested too deeply to be read (some 200 levels are)"
+        self._coordinator.abort(kind(f"{self.name} sent a message that {why}", details={"server": self.name}))
 
     def _with_era_hint(self, error: ProtocolError) -> ProtocolError:
         """The same error; where the protocol's era is to blame it names the option that helps."""
