@@ -1,8 +1,13 @@
 """The built-in agent: it makes the calls that the prompt spells out. It needs no model and no account.
 
-A line that is a call (``shipping:book_shipment {"weight_kg": 2}``) is made, in order; any other line is prose. When no
-line is a call, each selected tool is called once with ``{}``. A tool's own error is read like any result; a call that
-cannot be made ends the run. Like every agent it talks to the gateway only.
+Three kinds of line are calls, made in order; any other line is prose::
+
+    shipping:book_shipment {"weight_kg": 2}     a tool
+    prompt shipping:label {"to": "Pune"}        a prompt; its arguments are text
+    resource shipping:rates://2026              a resource, by its URI
+
+When no line is a call, each selected tool is called once with ``{}``. A tool's own error is read like any result; a
+call that cannot be made ends the run. Like every agent it talks to the gateway only.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from m3nb.elicitation import OperationKind
 from m3nb.errors import AgentError
 from m3nb.harness import AgentOutcome, AgentTask, Endpoint
 
@@ -21,18 +27,21 @@ if TYPE_CHECKING:
     import mcp_types
     from mcp import Client
 
-_CALL = re.compile(r"\s*(?P<server>[^\s:{}]+):(?P<tool>[^\s{}]+)\s*(?P<arguments>\{.*\})?\s*")
+_CALL = re.compile(r"\s*(?:(?P<kind>prompt)\s+)?(?P<server>[^\s:{}]+):(?P<name>[^\s{}]+)\s*(?P<arguments>\{.*\})?\s*")
+
+_READ = re.compile(r"\s*resource\s+(?P<server>[^\s:{}]+):(?P<name>\S+)\s*")
 
 _NO_SERVER = re.compile(r"\s*(?P<tool>[^\s:{}]+)\s*\{.*\}\s*")
 
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call of the script."""
+    """One call of the script. ``name`` is a tool's or prompt's name, or a resource's URI."""
 
     server: str
-    tool: str
+    name: str
     arguments: Mapping[str, Any]
+    kind: OperationKind = "tool"
 
 
 class ScriptedHarness:
@@ -64,19 +73,35 @@ def script(prompt: str, *, servers: Iterable[str], tools: Iterable[str] | None) 
     names = set(servers)
     calls = []
     for number, line in enumerate(prompt.splitlines(), start=1):
-        match = _CALL.fullmatch(line)
-        if match is None or match["server"] not in names:
+        call = _call(line, number, names)
+        if call is None:
             _refuse_half_a_call(line, number, tools)
-            continue
-        calls.append(Call(match["server"], match["tool"], _arguments(match["arguments"], number)))
+        else:
+            calls.append(call)
     if not calls and tools is not None:
         calls = [Call(server, tool, {}) for server, _, tool in (selector.partition(":") for selector in tools)]
     if not calls:
         raise AgentError(
-            'the scripted harness found nothing to call: write a line such as server:tool {"argument": 1} '
-            "into the prompt, or select tools=[…]"
+            'the scripted harness found nothing to call: write a line such as server:tool {"argument": 1}, '
+            "prompt server:name or resource server:uri into the prompt, or select tools=[…]"
         )
     return calls
+
+
+def _call(line: str, number: int, servers: set[str]) -> Call | None:
+    read = _READ.fullmatch(line)
+    if read is not None and read["server"] in servers:
+        return Call(read["server"], read["name"], {}, "resource")
+    match = _CALL.fullmatch(line)
+    if match is None or match["server"] not in servers:
+        return None
+    arguments = _arguments(match["arguments"], number)
+    if match["kind"] is None:
+        return Call(match["server"], match["name"], arguments)
+    for name, value in arguments.items():
+        if not isinstance(value, str):
+            raise AgentError(f'line {number} of the prompt: {name} must be text ("{value}"), as in every MCP prompt')
+    return Call(match["server"], match["name"], arguments, "prompt")
 
 
 def _refuse_half_a_call(line: str, number: int, tools: Iterable[str] | None) -> None:
@@ -119,17 +144,30 @@ async def _connect(stack: AsyncExitStack, endpoint: Endpoint) -> Client:
 async def _make(client: Client, call: Call) -> str:
     from mcp.shared.exceptions import MCPError as ProtocolError
 
+    session = client.session
     try:
-        result = await client.session.call_tool(call.tool, dict(call.arguments))
+        if call.kind == "prompt":
+            return _prompt_text(await session.get_prompt(call.name, dict(call.arguments)))
+        if call.kind == "resource":
+            return _resource_text(await session.read_resource(call.name))
+        return _tool_text(await session.call_tool(call.name, dict(call.arguments)))
     except ProtocolError as error:
-        raise AgentError(
-            f"{call.server}:{call.tool} failed: {error.message}", details={"server": call.server, "tool": call.tool}
-        ) from None
-    return _text(result)
+        about = {"server": call.server, call.kind: call.name}
+        kind = "" if call.kind == "tool" else f"{call.kind} "
+        raise AgentError(f"{kind}{call.server}:{call.name} failed: {error.message}", details=about) from None
 
 
-def _text(result: mcp_types.CallToolResult) -> str:
+def _tool_text(result: mcp_types.CallToolResult) -> str:
     texts = [block.text for block in result.content if block.type == "text"]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
     return "\n".join(texts)
+
+
+def _prompt_text(result: mcp_types.GetPromptResult) -> str:
+    return "\n".join(message.content.text for message in result.messages if message.content.type == "text")
+
+
+def _resource_text(result: mcp_types.ReadResourceResult) -> str:
+    texts = (getattr(item, "text", None) for item in result.contents)
+    return "\n".join(text for text in texts if text is not None)

@@ -2,6 +2,8 @@
 
 Source: DESIGN "One pause, step by step"; engine-facts section 7. The coordinator of an execution lives in the worker's
 event loop. What it tells the store is short and synchronous, so that nothing can come between a look and a change.
+
+Where the execution has an elicitation plan, the plan answers instead: nothing pauses and no round is stored.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -22,22 +24,27 @@ from m3nb.elicitation import (
     PendingElicitationRound,
 )
 from m3nb.errors import (
+    ElicitationExpectationError,
     ElicitationRoundLimitError,
     HumanInputRequired,
     InvalidSchemaError,
     ManagedInputConflict,
     ManagedInputError,
     ManagedInputRecoveryError,
+    ManagedInputValidationError,
     MCPError,
     OperationCancelled,
     OperationTimeout,
 )
+from m3nb.matching import PlanMatcher
+from m3nb.plans import ElicitationPlan
+from m3nb.redaction import redact_responses
 from m3nb.runtime.clock import ActiveClock
 from m3nb.runtime.doorbell import Doorbell
 from m3nb.runtime.journal import Journal, until_free
 from m3nb.storage import ExecutionStore, ManagedInputRecord, ManagedInputStore
 from m3nb.types import ExecutionStatus, HumanInput
-from m3nb.validity import check_schema
+from m3nb.validity import check_responses, check_schema
 
 LEASE_SECONDS = 30.0
 """How long a worker's claim on a round lives; the worker renews it at a third of that."""
@@ -63,30 +70,47 @@ class Operation:
 
 
 class AnsweredRound:
-    """An answer on its way to the server. Each step is stored before the next begins."""
+    """An answer on its way to the server: a plan's, of whose delivery nothing is stored."""
 
-    def __init__(self, coordinator: Coordinator, record: ManagedInputRecord) -> None:
-        self._coordinator = coordinator
-        self._record = record
-        self.responses: Mapping[str, ElicitationResponse] = record.responses or {}
+    def __init__(self, responses: Mapping[str, ElicitationResponse]) -> None:
+        self.responses = responses
 
     def start_delivery(self) -> None:
         """Say that the answer is handed over now: from here on it is never sent a second time."""
+
+    def settle(self) -> None:
+        """Say that the server has reacted to the answer: it was delivered, and the round is over."""
+
+    def fail(self, error: MCPError) -> None:
+        """Say that the answer may not have reached the server."""
+
+
+class _StoredAnswer(AnsweredRound):
+    """A person's answer on its way to the server. Each step is stored before the next begins."""
+
+    def __init__(self, coordinator: Coordinator, record: ManagedInputRecord) -> None:
+        super().__init__(record.responses or {})
+        self._coordinator = coordinator
+        self._record = record
+
+    def start_delivery(self) -> None:
         self._record = self._coordinator.step("start_delivery", self._record)
         self._coordinator.running_again()
 
     def settle(self) -> None:
-        """Say that the server has reacted to the answer: it was delivered, and the round is over."""
         self._record = self._coordinator.step("mark_delivered", self._record)
         self._record = self._coordinator.step("resolve", self._record)
 
     def fail(self, error: MCPError) -> None:
-        """Say that the answer may not have reached the server."""
         self._coordinator.fail_round(self._record, error)
 
 
 class Coordinator:
-    """The rounds of one execution. ``abort`` ends the execution with an error."""
+    """The rounds of one execution. ``abort`` ends the execution with an error.
+
+    ``plan`` answers in a person's stead (with ``human_input="fail"`` only); ``secrets`` are hidden in the history of
+    its answers.
+    """
 
     def __init__(
         self,
@@ -95,6 +119,8 @@ class Coordinator:
         journal: Journal,
         rounds: ManagedInputStore | None,
         human_input: HumanInput,
+        plan: ElicitationPlan | None,
+        secrets: Iterable[str],
         round_limit: int,
         answer_within: float | None,
         clock: ActiveClock,
@@ -105,6 +131,8 @@ class Coordinator:
         self._journal = journal
         self._rounds = rounds
         self._human_input = human_input
+        self._plan = None if plan is None else plan.matcher()
+        self._secrets = tuple(secrets)
         self._round_limit = round_limit
         self._answer_within = answer_within
         self._clock = clock
@@ -119,10 +147,11 @@ class Coordinator:
     async def await_round(
         self, operation: Operation, requests: Mapping[str, ElicitationRequest], request_state: str | None
     ) -> AnsweredRound:
-        """Store the question, wait for the person, return the answer.
+        """Store the question, wait for the person, return the answer; or return the plan's.
 
         Raises the typed error that the execution ends with: `HumanInputRequired`, `ElicitationRoundLimitError`,
-        `InvalidSchemaError`, `OperationTimeout`, `OperationCancelled`, `ManagedInputRecoveryError`.
+        `InvalidSchemaError`, `OperationTimeout`, `OperationCancelled`, `ManagedInputRecoveryError`,
+        `ElicitationExpectationError`.
         """
         try:
             return await self._await_round(operation, requests, request_state)
@@ -133,6 +162,9 @@ class Coordinator:
     async def _await_round(
         self, operation: Operation, requests: Mapping[str, ElicitationRequest], request_state: str | None
     ) -> AnsweredRound:
+        if self._plan is not None:
+            async with self._turn:
+                return await self._answer_from(self._plan, operation, requests, request_state)
         if self._human_input == "fail" or self._rounds is None:
             raise _nobody_there(operation, requests)
         async with self._turn:
@@ -146,12 +178,40 @@ class Coordinator:
             finally:
                 self._pending -= 1
             await until_free(lambda: self._journal.emit("elicitation.response", self._response_event(record)))
-            return AnsweredRound(self, record)
+            return _StoredAnswer(self, record)
 
-    async def _create(
+    async def _answer_from(
+        self,
+        plan: PlanMatcher,
+        operation: Operation,
+        requests: Mapping[str, ElicitationRequest],
+        request_state: str | None,
+    ) -> AnsweredRound:
+        pending = self._new_round(operation, requests, request_state)
+        asked = _request_event(pending, self._next_index)
+        self._next_index += 1
+        await until_free(lambda: self._journal.emit("elicitation.request", asked))
+        _check_schemas(requests)
+        try:
+            responses = check_responses(pending, plan.answer(requests))
+        except ManagedInputValidationError as error:
+            raise _does_not_fit(operation, error) from None
+        answered = {
+            "round_id": pending.round_id,
+            "answered_by": "plan",
+            "responses": redact_responses(pending, responses, secrets=self._secrets),
+        }
+        await until_free(lambda: self._journal.emit("elicitation.response", answered))
+        return AnsweredRound(responses)
+
+    def finish_plan(self) -> None:
+        """Say that the agent is done: `ElicitationExpectationError` when the plan expected more questions."""
+        if self._plan is not None:
+            self._plan.finish()
+
+    def _new_round(
         self, operation: Operation, requests: Mapping[str, ElicitationRequest], request_state: str | None
-    ) -> ManagedInputRecord:
-        assert self._rounds is not None
+    ) -> PendingElicitationRound:
         if self._next_index >= self._round_limit:
             raise ElicitationRoundLimitError(
                 f"{operation.server} asked more than {self._round_limit} times in one execution: "
@@ -159,7 +219,7 @@ class Coordinator:
                 details={"limit": self._round_limit, "operation": operation.name},
             )
         now = datetime.now(UTC)
-        pending = PendingElicitationRound(
+        return PendingElicitationRound(
             round_id=f"round-{uuid.uuid4().hex}",
             execution_id=self.execution_id,
             logical_operation_id=operation.id,
@@ -171,6 +231,12 @@ class Coordinator:
             request_state=request_state,
             deadline=None if self._answer_within is None else now + timedelta(seconds=self._answer_within),
         )
+
+    async def _create(
+        self, operation: Operation, requests: Mapping[str, ElicitationRequest], request_state: str | None
+    ) -> ManagedInputRecord:
+        assert self._rounds is not None
+        pending = self._new_round(operation, requests, request_state)
         create = functools.partial(
             self._rounds.create_round,
             pending,
@@ -184,14 +250,12 @@ class Coordinator:
         )
         record = await until_free(create)
         self._next_index += 1
-        await until_free(lambda: self._journal.emit("elicitation.request", _request_event(record)))
-        for request in requests.values():
-            if isinstance(request, FormElicitationRequest):
-                try:
-                    check_schema(request)
-                except InvalidSchemaError as error:
-                    self.fail_round(record, error)
-                    raise
+        await until_free(lambda: self._journal.emit("elicitation.request", _request_event(pending, record.round_index)))
+        try:
+            _check_schemas(requests)
+        except InvalidSchemaError as error:
+            self.fail_round(record, error)
+            raise
         return record
 
     async def _answered_or_taken_back(self, record: ManagedInputRecord) -> ManagedInputRecord:
@@ -298,6 +362,19 @@ class Coordinator:
             return None
         return next((r for r in self._rounds.list_rounds(self.execution_id) if r.status == "failed"), None)
 
+    async def completed(self, server: str, elicitation_id: str) -> None:
+        """Record that a server calls a URL request of its own done, whether or not the person has answered by now."""
+        if self._rounds is None:
+            return
+        rounds = self._rounds
+        for record in reversed(await until_free(lambda: rounds.list_rounds(self.execution_id))):
+            for key, request in record.pending.requests.items():
+                if record.pending.server == server and getattr(request, "elicitation_id", None) == elicitation_id:
+                    about = {"server": server, "round_id": record.round_id, "request_key": key}
+                    event = {**about, "elicitation_id": elicitation_id}
+                    await until_free(functools.partial(self._journal.emit, "elicitation.complete", event))
+                    return
+
     def running_again(self) -> None:
         """Say that the agent works on, unless another call's question is waiting by now."""
         if not self._pending:
@@ -314,11 +391,16 @@ def _late(record: ManagedInputRecord, deadline: datetime | None) -> bool:
     return deadline is not None and at is not None and at > deadline
 
 
-def _request_event(record: ManagedInputRecord) -> dict[str, Any]:
-    pending = record.pending
+def _check_schemas(requests: Mapping[str, ElicitationRequest]) -> None:
+    for request in requests.values():
+        if isinstance(request, FormElicitationRequest):
+            check_schema(request)
+
+
+def _request_event(pending: PendingElicitationRound, round_index: int) -> dict[str, Any]:
     return {
         "round_id": pending.round_id,
-        "round_index": record.round_index,
+        "round_index": round_index,
         "server": pending.server,
         "operation_kind": pending.operation_kind,
         "operation_name": pending.operation_name,
@@ -338,4 +420,14 @@ def _nobody_there(operation: Operation, requests: Mapping[str, ElicitationReques
             "operation_name": operation.name,
             "requests": {key: request.model_dump(mode="json") for key, request in requests.items()},
         },
+    )
+
+
+def _does_not_fit(operation: Operation, error: ManagedInputValidationError) -> ElicitationExpectationError:
+    errors = error.details["errors"]
+    reasons = "; ".join(f"{e['request_key']}{e['pointer']} {e['message']}" for e in errors)
+    return ElicitationExpectationError(
+        f"the elicitation plan's answer does not fit what {operation.server} asked during {operation.kind} "
+        f"{operation.name}: {reasons}",
+        details={"errors": errors},
     )

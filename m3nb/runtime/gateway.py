@@ -7,31 +7,40 @@ DNS rebinding checks Host and Origin (DESIGN "The gateway pauses, not the agent"
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types
 import uvicorn
 from mcp.server.lowlevel import Server
+from mcp.server.session import ServerSession
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError as ProtocolError
+from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from m3nb._version import __version__
 from m3nb.errors import MCPError, ModelValidationError
 from m3nb.harness import Endpoint
+from m3nb.runtime.coordinator import Operation
 from m3nb.runtime.journal import Journal, until_free
 from m3nb.runtime.upstream import Upstream
+from m3nb.runtime.wire import Final
 
 PAYLOAD_LIMIT = 20_000
 """Characters of a result that an event keeps: the history stays small, the agent gets the whole."""
+
+BEAT_SECONDS = 15.0
+"""How often a call that lasts reports progress to its agent."""
 
 _GUARD = TransportSecuritySettings(
     enable_dns_rebinding_protection=True,
@@ -81,48 +90,102 @@ def _allowed(upstream: Upstream, tools: Sequence[str] | None) -> Callable[[str],
 
 
 def _server(upstream: Upstream, allowed: Callable[[str], bool], journal: Journal) -> Server[Any]:
+    """What an agent sees of one server: a capability is declared only where the server has it."""
+
     async def list_tools(_context: Any, _params: Any) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(tools=[tool for tool in upstream.tools if allowed(tool.name)])
 
-    async def call_tool(_context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+    async def call_tool(context: Any, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         if not allowed(params.name) or all(tool.name != params.name for tool in upstream.tools):
             offered = ", ".join(tool.name for tool in upstream.tools if allowed(tool.name)) or "none"
             raise ProtocolError(
                 mcp_types.INVALID_PARAMS,
                 f"{upstream.name} has no tool {params.name!r} for this agent: it has {offered}",
             )
-        return await _call(upstream, params.name, params.arguments or {}, journal)
+        operation = Operation(upstream.name, "tool", params.name, params.arguments or {})
+        return cast(mcp_types.CallToolResult, await _perform(upstream, operation, context, journal))
 
-    return Server(f"m3nb: {upstream.name}", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    async def list_prompts(_context: Any, _params: Any) -> mcp_types.ListPromptsResult:
+        return mcp_types.ListPromptsResult(prompts=await upstream.list_prompts())
+
+    async def get_prompt(context: Any, params: mcp_types.GetPromptRequestParams) -> mcp_types.GetPromptResult:
+        operation = Operation(upstream.name, "prompt", params.name, params.arguments or {})
+        return cast(mcp_types.GetPromptResult, await _perform(upstream, operation, context, journal))
+
+    async def list_resources(_context: Any, _params: Any) -> mcp_types.ListResourcesResult:
+        return mcp_types.ListResourcesResult(resources=await upstream.list_resources())
+
+    async def list_templates(_context: Any, _params: Any) -> mcp_types.ListResourceTemplatesResult:
+        return mcp_types.ListResourceTemplatesResult(resource_templates=await upstream.list_templates())
+
+    async def read_resource(context: Any, params: mcp_types.ReadResourceRequestParams) -> mcp_types.ReadResourceResult:
+        operation = Operation(upstream.name, "resource", params.uri, {})
+        return cast(mcp_types.ReadResourceResult, await _perform(upstream, operation, context, journal))
+
+    prompts: dict[str, Any] = {"on_list_prompts": list_prompts, "on_get_prompt": get_prompt}
+    resources: dict[str, Any] = {
+        "on_list_resources": list_resources,
+        "on_list_resource_templates": list_templates,
+        "on_read_resource": read_resource,
+    }
+    return Server(
+        f"m3nb: {upstream.name}",
+        version=__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        **(prompts if upstream.has_prompts else {}),
+        **(resources if upstream.has_resources else {}),
+    )
 
 
-async def _call(
-    upstream: Upstream, name: str, arguments: Mapping[str, Any], journal: Journal
-) -> mcp_types.CallToolResult:
-    about = {"server": upstream.name, "tool": name}
-    await until_free(lambda: journal.emit("tool.call", {**about, "arguments": capped(arguments)}))
+async def _perform(upstream: Upstream, operation: Operation, context: Any, journal: Journal) -> Final:
+    """One operation for an agent: on the record, with a sign of life while it lasts."""
+    about = {"server": upstream.name, operation.kind: operation.name}
+    call = about if operation.kind == "resource" else {**about, "arguments": capped(operation.parameters)}
+    await until_free(lambda: journal.emit(f"{operation.kind}.call", call))
+    beat = asyncio.create_task(_beat(context.session))
     try:
-        result = await upstream.call_tool(name, arguments)
+        result = await upstream.perform(operation)
     except (MCPError, ProtocolError) as error:
         failure = {**about, "message": error.message}
-        await until_free(lambda: journal.emit("tool.error", failure))
+        await until_free(lambda: journal.emit(f"{operation.kind}.error", failure))
         if isinstance(error, ProtocolError):
             raise
         # The execution ends with this error; the agent only needs to stop waiting.
         raise ProtocolError(mcp_types.INTERNAL_ERROR, error.message) from None
     except asyncio.CancelledError:
-        journal.emit("tool.error", {**about, "message": "cancelled"})
+        journal.emit(f"{operation.kind}.error", {**about, "message": "cancelled"})
         raise
-    await until_free(lambda: journal.emit("tool.result", {**about, **_summary(result)}))
+    finally:
+        beat.cancel()
+    await until_free(lambda: journal.emit(f"{operation.kind}.result", {**about, **_summary(result)}))
     return result
 
 
-def _summary(result: mcp_types.CallToolResult) -> dict[str, Any]:
-    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-    summary = {"is_error": bool(result.is_error), "content": capped(content)}
+async def _beat(session: ServerSession) -> None:
+    """Tell an agent that asked for progress that its call is alive: agents give up on a silent one (agents.md 4.3)."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        seconds = round(time.monotonic() - began, 1)
+        # An agent that has gone is noticed elsewhere.
+        with contextlib.suppress(ProtocolError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await session.report_progress(seconds, message=f"still running, {seconds:.0f} s so far")
+
+
+def _summary(result: Final) -> dict[str, Any]:
+    if isinstance(result, mcp_types.GetPromptResult):
+        return {"messages": capped(_dumped(result.messages))}
+    if isinstance(result, mcp_types.ReadResourceResult):
+        return {"contents": capped(_dumped(result.contents))}
+    summary = {"is_error": bool(result.is_error), "content": capped(_dumped(result.content))}
     if result.structured_content is not None:
         summary["structured_content"] = capped(result.structured_content)
     return summary
+
+
+def _dumped(items: Sequence[BaseModel]) -> list[Any]:
+    return [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in items]
 
 
 def capped(value: Any) -> Any:

@@ -5,40 +5,63 @@ Resolved at submission and handed to the worker in memory. The store keeps names
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from m3nb.elicitation import Model
 from m3nb.errors import ModelValidationError, ServerError, UnsupportedFeature
 from m3nb.redaction import is_secret_name
-from m3nb.types import AgentSpec, SecretReference, ServerBinding, StdioServer
+from m3nb.types import AgentSpec, HTTPServer, InProcessServer, SecretReference, ServerBinding, StdioServer
 
 SECRET_LENGTH = 8
 """Shorter values are not looked for in answers: they would hide ordinary words."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One stdio server, ready to be started."""
+    """One server, ready to be reached. ``secrets`` are the values to hide wherever they turn up."""
 
     selector: str
+    protocol: str = "auto"
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdioLaunch(Launch):
+    """A server that is started as a subprocess."""
+
     command: str
     args: tuple[str, ...]
     cwd: str | None
     environment: Mapping[str, str] = field(repr=False)
-    secrets: tuple[str, ...] = field(repr=False)
-    protocol: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HTTPLaunch(Launch):
+    """A server that runs already."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InProcessLaunch(Launch):
+    """A server that ``factory`` makes in the worker's event loop."""
+
+    factory: Callable[[], Any] = field(repr=False)
 
 
 def resolve(spec: AgentSpec, *, cwd: str | None = None) -> tuple[Launch, ...]:
     """Resolve every server of a spec in this process.
 
-    Raises `UnsupportedFeature` for a kind of server that is not served, `ModelValidationError` for a secret that is not
-    set or two servers of one name, `ServerError` for a command that is not there.
+    Raises `UnsupportedFeature` for a server profile, `ModelValidationError` for a secret that is not set, a URL that
+    can't be used or two servers of one name, `ServerError` for a command that is not there.
     """
     launches = tuple(_resolve(binding, spec, cwd) for binding in spec.servers)
     names = [launch.selector for launch in launches]
@@ -51,27 +74,83 @@ def resolve(spec: AgentSpec, *, cwd: str | None = None) -> tuple[Launch, ...]:
 
 
 def _resolve(binding: ServerBinding, spec: AgentSpec, cwd: str | None) -> Launch:
-    server = binding.server
-    if not isinstance(server, StdioServer):
-        what = "a server profile" if server is None else f"a server of kind {server.kind}"
+    server, selector = binding.server, binding.selector
+    if server is None:
         raise UnsupportedFeature(
-            f"{binding.selector}: {what} is not served by this version of m3nb: use a StdioServer",
-            details={"server": binding.selector},
+            f"{selector}: a server profile is not served by this version of m3nb: give the server itself",
+            details={"server": selector},
         )
-    environment = {name: _value(binding.selector, name, value) for name, value in server.environment.items()}
-    secret = [
-        name for name, value in server.environment.items() if isinstance(value, SecretReference) or is_secret_name(name)
-    ]
-    folder = _folder(server.cwd or cwd, binding.selector)
-    return Launch(
-        selector=binding.selector,
+    protocol = spec.protocol or server.protocol
+    if isinstance(server, InProcessServer):
+        return InProcessLaunch(selector=selector, protocol=protocol, factory=server.factory)
+    if isinstance(server, HTTPServer):
+        return _http(server, selector, protocol)
+    return _stdio(server, selector, protocol, cwd)
+
+
+def _stdio(server: StdioServer, selector: str, protocol: str, cwd: str | None) -> StdioLaunch:
+    environment = _values(selector, server.environment)
+    folder = _folder(server.cwd or cwd, selector)
+    return StdioLaunch(
+        selector=selector,
+        protocol=protocol,
+        secrets=_secrets(server.environment, environment),
         command=_command(server, environment, folder),
         args=server.args,
         cwd=folder,
         environment=environment,
-        secrets=tuple(environment[name] for name in secret if len(environment[name]) >= SECRET_LENGTH),
-        protocol=spec.protocol or server.protocol,
     )
+
+
+def _http(server: HTTPServer, selector: str, protocol: str) -> HTTPLaunch:
+    _check_url(server, selector)
+    headers = _values(selector, server.headers)
+    whole = _secrets(server.headers, headers)
+    # "Bearer abc": the server knows, and may echo, the second half alone.
+    parts = [value.rpartition(" ")[2] for value in whole]
+    secrets = dict.fromkeys(value for value in (*whole, *parts) if len(value) >= SECRET_LENGTH)
+    return HTTPLaunch(selector=selector, protocol=protocol, secrets=tuple(secrets), url=server.url, headers=headers)
+
+
+def _check_url(server: HTTPServer, selector: str) -> None:
+    try:
+        url = urlsplit(server.url)
+        host = url.hostname or ""
+        _ = url.port
+    except ValueError as error:
+        raise _bad_url(selector, f"is no URL ({error})") from None
+    if url.scheme not in ("http", "https") or not host:
+        raise _bad_url(selector, "must begin with http:// or https:// and name a host")
+    if url.username is not None or url.password is not None:
+        raise _bad_url(selector, "holds credentials, which would be stored: give them in headers, as a SecretReference")
+    if server.loopback_only and not is_loopback(host):
+        raise _bad_url(selector, f"is not on this machine ({host}), and loopback_only is set")
+
+
+def _bad_url(selector: str, why: str) -> ModelValidationError:
+    return ModelValidationError(
+        f"{selector}: the url {why}", details={"operation": "execution.submit", "server": selector, "field": "url"}
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's own loopback."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _values(selector: str, given: Mapping[str, str | SecretReference]) -> dict[str, str]:
+    return {name: _value(selector, name, value) for name, value in given.items()}
+
+
+def _secrets(given: Mapping[str, str | SecretReference], values: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that are secret by where they come from or by their name, and long enough to be looked for."""
+    names: Iterable[str] = (
+        name for name, value in given.items() if isinstance(value, SecretReference) or is_secret_name(name)
+    )
+    return tuple(values[name] for name in names if len(values[name]) >= SECRET_LENGTH)
 
 
 def _folder(cwd: str | None, server: str) -> str | None:
@@ -113,8 +192,11 @@ def _command(server: StdioServer, environment: Mapping[str, str], folder: str | 
 
 
 def storable(spec: Model) -> dict[str, Any]:
-    """The spec as JSON for the store: values of environments and headers are withheld, their names kept."""
-    dumped: dict[str, Any] = spec.model_dump(mode="json")
+    """The spec as JSON for the store: values of environments and headers are withheld, their names kept.
+
+    The factory of an in-process server is left out: it cannot be stored.
+    """
+    dumped: dict[str, Any] = spec.model_dump(mode="json", exclude={"servers": {"__all__": {"server": {"factory"}}}})
     for binding in dumped.get("servers", ()):
         server = binding.get("server") or {}
         for mapping in ("environment", "headers"):

@@ -1,93 +1,57 @@
-"""The MCP client of one real server: starts it, makes its calls one at a time, carries questions and answers.
-
-Both wire forms of a question end in `Coordinator.await_round`: the older ``elicitation/create`` request during a call
-(MCP revisions up to 2025-11-25) and the newer ``InputRequiredResult`` (2026-07-28), which asks for a retry.
-"""
+"""The MCP client of one real server: reaches it, makes its calls one at a time, carries questions and answers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import IO, Any
+from typing import Any, TypeVar
 
 import mcp_types
 from mcp import Client
 from mcp.client.session import ClientRequestContext
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError as ProtocolError
 from pydantic import ValidationError
 
-from m3nb.elicitation import ElicitationRequest, ElicitationResponse, FormElicitationRequest, UrlElicitationRequest
-from m3nb.errors import InvalidSchemaError, MCPError, ServerError, UnsupportedFeature
-from m3nb.redaction import REDACTED
+from m3nb.errors import InvalidSchemaError, MCPError, ServerError
 from m3nb.runtime import wire
-from m3nb.runtime.coordinator import AnsweredRound, Coordinator, Operation
-from m3nb.runtime.journal import until_free
-from m3nb.runtime.launch import Launch
+from m3nb.runtime.asking import CLASSIC_KEY, question
+from m3nb.runtime.calls import Call, Completions
+from m3nb.runtime.coordinator import Coordinator, Operation
+from m3nb.runtime.launch import Launch, StdioLaunch
+from m3nb.runtime.transports import Line, line_to
 
 START_SECONDS = 30.0
 """How long a server may take to answer the first message."""
 
-STDERR_TAIL = 2_000
-"""How many bytes of a failed server's last words an error quotes."""
+T = TypeVar("T")
 
-STATE_ONLY_LIMIT = 10
-"""How often in a row a server may want the same call again without asking anything."""
-
-MARK = "M3NB_EXECUTION"
-"""Environment variable that marks a server process as one of this execution."""
-
-CLASSIC_KEY = "elicitation"
-"""The request key of an ``elicitation/create`` request, which has none of its own."""
-
-ToolReply = mcp_types.CallToolResult | mcp_types.InputRequiredResult
-_Send = Callable[[Mapping[str, ElicitationResponse] | None, str | None], Awaitable[ToolReply]]
-
-for _noisy in ("mcp", "uvicorn.error"):
+for _noisy in ("mcp", "uvicorn.error", "httpx2", "httpcore2"):
     # Without a handler Python prints warnings to stderr, which a notebook shows under whatever cell runs.
     logging.getLogger(_noisy).addHandler(logging.NullHandler())
 
 
-class _Call:
-    """The operation in flight, the answers being handed over in it, and the error its questions ran into."""
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation = operation
-        self.delivering: list[AnsweredRound] = []
-        self.asking = 0
-        self.error: MCPError | None = None
-
-    def settle(self) -> None:
-        while self.delivering:
-            self.delivering[0].settle()
-            self.delivering.pop(0)
-
-    def lose(self, error: MCPError) -> None:
-        while self.delivering:
-            self.delivering.pop(0).fail(error)
-
-
 class Upstream:
-    """A running server. Made by `connect`."""
+    """A connected server. Made by `connect`."""
 
-    def __init__(self, launch: Launch, coordinator: Coordinator, stderr: IO[bytes]) -> None:
+    def __init__(self, launch: Launch, coordinator: Coordinator, line: Line) -> None:
         self.name = launch.selector
         self.tools: Sequence[mcp_types.Tool] = ()
-        self._secrets = launch.secrets
+        self.has_prompts = False
+        self.has_resources = False
         self._protocol = launch.protocol
         self._coordinator = coordinator
-        self._stderr = stderr
-        self._exact = wire.ExactForms()
+        self._line = line
+        self._exact = wire.ExactForms(self._on_end)
+        self._completions = Completions()
         self._client: Client | None = None
         # A classic question does not say which call caused it: one call at a time makes that certain.
         self._turn = asyncio.Lock()
-        self._call: _Call | None = None
+        self._call: Call | None = None
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> mcp_types.CallToolResult:
-        """Call a tool; questions on the way are answered by the person.
+    async def perform(self, operation: Operation) -> wire.Final:
+        """Call a tool, get a prompt or read a resource; questions on the way are answered by the person.
 
         Raises the coordinator's typed errors, `ServerError` when the server is gone, and the SDK's ``MCPError`` for a
         protocol error that the agent should see.
@@ -95,57 +59,93 @@ class Upstream:
         assert self._client is not None
         session = self._client.session
 
-        async def send(responses: Mapping[str, ElicitationResponse] | None, state: str | None) -> ToolReply:
-            return await session.send_request(wire.tool_call(name, arguments, responses, state), wire.TOOL_REPLY)
+        async def send(answers: wire.Answers | None, state: str | None) -> wire.Reply:
+            request = wire.request(operation.kind, operation.name, operation.parameters, answers, state)
+            return await session.send_request(request, wire.REPLY[operation.kind])
 
         async with self._turn:
-            call = self._call = _Call(Operation(self.name, "tool", name, arguments))
+            call = self._call = Call(operation, self._coordinator, self._exact, self._completions)
             try:
-                return await self._drive(call, send)
+                return await call.run(send, self._explain, self._ended)
             except BaseException as error:
                 call.lose(_as_typed(error, self._coordinator.ending))
                 raise
             finally:
                 self._call = None
 
-    async def _drive(self, call: _Call, send: _Send) -> mcp_types.CallToolResult:
-        responses: Mapping[str, ElicitationResponse] | None = None
-        state: str | None = None
-        idle = 0
-        while True:
+    async def list_prompts(self) -> list[mcp_types.Prompt]:
+        """The server's prompts, asked for anew."""
+        client = self._connected()
+        return await self._listed("prompts", lambda cursor: client.list_prompts(cursor=cursor), lambda p: p.prompts)
+
+    async def list_resources(self) -> list[mcp_types.Resource]:
+        """The server's resources, asked for anew."""
+        client = self._connected()
+        return await self._listed(
+            "resources", lambda cursor: client.list_resources(cursor=cursor), lambda page: page.resources
+        )
+
+    async def list_templates(self) -> list[mcp_types.ResourceTemplate]:
+        """The server's resource templates, asked for anew."""
+        client = self._connected()
+        return await self._listed(
+            "resource templates",
+            lambda cursor: client.list_resource_templates(cursor=cursor),
+            lambda page: page.resource_templates,
+        )
+
+    async def _list_tools(self) -> list[mcp_types.Tool]:
+        client = self._connected()
+        try:
+            return await self._listed("tools", lambda cursor: client.list_tools(cursor=cursor), lambda page: page.tools)
+        except ServerError as error:
+            unknown = isinstance(error.__cause__, ProtocolError) and error.__cause__.code == mcp_types.METHOD_NOT_FOUND
+            if unknown and client.server_capabilities.tools is None:
+                return []
+            raise
+
+    async def _listed(
+        self, what: str, page_at: Callable[[str | None], Awaitable[Any]], items: Callable[[Any], list[T]]
+    ) -> list[T]:
+        found: list[T] = []
+        cursor: str | None = None
+        seen: set[str | None] = set()
+        while cursor not in seen:
+            seen.add(cursor)
             try:
-                result = await send(responses, state)
-            except Exception as error:
-                raise await self._explain(call, error) from error
-            if call.error is not None:
-                raise call.error
-            if call.asking:
-                raise self._ended(call, "ended {} without waiting for its question's answer")
-            await until_free(call.settle)
-            if isinstance(result, mcp_types.CallToolResult):
-                return result
-            state = result.request_state
-            idle = 0 if result.input_requests else idle + 1
-            if idle > STATE_ONLY_LIMIT:
-                raise self._ended(call, f"wants {{}} again and asks nothing: {STATE_ONLY_LIMIT} times in a row")
-            await asyncio.sleep(0.0 if idle < 2 else 0.05 * idle)
-            responses = await self._ask_input(call, result)
+                page = await page_at(cursor)
+            except (ProtocolError, ValidationError) as error:
+                raise ServerError(
+                    f"{self.name} could not list its {what}: {_innermost(error)}{self._line.last_words()}",
+                    details={"server": self.name},
+                ) from error
+            found.extend(items(page))
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+        raise ServerError(
+            f"{self.name} lists its {what} in a circle: the cursor {cursor!r} came twice",
+            details={"server": self.name},
+        )
 
-    async def _ask_input(
-        self, call: _Call, result: mcp_types.InputRequiredResult
-    ) -> Mapping[str, ElicitationResponse] | None:
-        if not result.input_requests:
-            # State alone: the server wants the same call again, and nobody is asked.
-            return None
-        requests = {key: self._request(call.operation, key, request) for key, request in result.input_requests.items()}
-        answered = await self._coordinator.await_round(call.operation, requests, result.request_state)
-        await until_free(answered.start_delivery)
-        call.delivering.append(answered)
-        return answered.responses
+    def _connected(self) -> Client:
+        assert self._client is not None
+        return self._client
 
-    async def _on_elicitation(
+    async def begin(self, client: Client) -> None:
+        """Learn what the server offers, once its client is connected."""
+        self._client = client
+        declared = client.server_capabilities
+        self.tools = await self._list_tools()
+        # A server pinned to a version was not asked what it declares: whether it lists them says as much.
+        pinned = self._protocol not in ("auto", "legacy")
+        self.has_prompts = declared.prompts is not None or (pinned and await _goes_well(self.list_prompts()))
+        self.has_resources = declared.resources is not None or (pinned and await _goes_well(self.list_resources()))
+
+    async def on_elicitation(
         self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
     ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
+        """Answer an ``elicitation/create`` request: the SDK's client calls this."""
         call = self._call
         if call is None:
             return mcp_types.ErrorData(
@@ -153,10 +153,8 @@ class Upstream:
             )
         call.asking += 1
         try:
-            await until_free(call.settle)
-            request = self._question(call.operation, CLASSIC_KEY, params)
-            answered = await self._coordinator.await_round(call.operation, {CLASSIC_KEY: request}, None)
-            await until_free(answered.start_delivery)
+            request = question(call.operation, CLASSIC_KEY, params, self._exact)
+            answered = await call.ask_during(CLASSIC_KEY, request)
         except Exception as failure:
             # The call's own task raises it; the server only learns that there is no answer.
             error = failure if isinstance(failure, MCPError) else _unforeseen(failure)
@@ -165,66 +163,18 @@ class Upstream:
             return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="the question was not answered")
         finally:
             call.asking -= 1
-        call.delivering.append(answered)
         return self._exact.answer(context.request_id, answered.responses[CLASSIC_KEY])
 
-    def _request(self, operation: Operation, key: str, request: mcp_types.InputRequest) -> ElicitationRequest:
-        if not isinstance(request, mcp_types.ElicitRequest):
-            raise UnsupportedFeature(
-                f"{operation.server} asked for {request.method} ({key}) during {operation.kind} {operation.name}: "
-                "this version of m3nb answers elicitation only",
-                details={"server": operation.server, "method": request.method, "request_key": key},
-            )
-        return self._question(operation, key, request.params)
+    async def on_message(self, message: object) -> None:
+        """Notice a visited URL, and a message that could not be read: the SDK's client calls this.
 
-    def _question(self, operation: Operation, key: str, params: mcp_types.ElicitRequestParams) -> ElicitationRequest:
-        common: dict[str, Any] = {
-            "request_key": key,
-            "message": params.message,
-            "server": operation.server,
-            "operation_kind": operation.kind,
-            "operation_name": operation.name,
-        }
-        try:
-            if isinstance(params, mcp_types.ElicitRequestURLParams):
-                meta = None if params.meta is None else dict(params.meta)
-                return UrlElicitationRequest(**common, meta=meta, url=params.url, elicitation_id=params.elicitation_id)
-            schema, meta = self._exact.schema(params)
-            return FormElicitationRequest(**common, meta=meta, requested_schema=schema)
-        except ValidationError as error:
-            reasons = "; ".join(
-                f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False)
-            )
-            raise InvalidSchemaError(
-                f"{operation.server} asked something that cannot be stored ({key}): {reasons}",
-                details={"request_key": key},
-            ) from None
-
-    async def _explain(self, call: _Call, error: Exception) -> Exception:
-        """The error to raise for a failed call: the question's own, or that the server is gone, or the server's."""
-        if call.error is not None:
-            return call.error
-        if isinstance(error, ProtocolError) and not self._exact.ended:
-            # The server reacted, if only by refusing: the answer has reached it.
-            await until_free(call.settle)
-            return self._with_era_hint(error)
-        if isinstance(error, ProtocolError | OSError) or type(error).__module__.startswith("anyio"):
-            return self._ended(call, "ended during {}", self.last_words())
-        await until_free(call.settle)
-        return error
-
-    def _ended(self, call: _Call, what: str, more: str = "") -> ServerError:
-        """End the execution because of what the server did; ``{}`` in ``what`` is the operation."""
-        operation = call.operation
-        error = ServerError(
-            f"{self.name} {what.format(f'{operation.kind} {operation.name}')}{more}",
-            details={"server": self.name, "operation": operation.name},
-        )
-        self._coordinator.abort(error)
-        return error
-
-    async def _on_message(self, message: object) -> None:
-        """Notice a message that could not be read; a line that is no message at all is only somebody's ``print``."""
+        A line that is no message at all is only somebody's ``print``.
+        """
+        if isinstance(message, mcp_types.ElicitCompleteNotification):
+            elicitation_id = message.params.elicitation_id
+            if self._completions.complete(elicitation_id):
+                await self._coordinator.completed(self.name, elicitation_id)
+            return
         if not isinstance(message, ValidationError):
             return
         problem = message.errors(include_url=False)[0]
@@ -235,6 +185,38 @@ class Upstream:
         if "recursion limit" in problem["msg"]:
             kind, why = InvalidSchemaError, "is nested too deeply to be read (some 200 levels are)"
         self._coordinator.abort(kind(f"{self.name} sent a message that {why}", details={"server": self.name}))
+
+    def _on_end(self) -> None:
+        # With an InputRequiredResult nothing is in flight while the person thinks: nobody else would notice.
+        if self._call is not None and self._coordinator.ending is None:
+            self._ended(self._call.operation, "ended during {}", self._line.last_words())
+
+    async def _explain(self, call: Call, error: Exception) -> Exception:
+        """The error to raise for a failed call: the question's own, or that the server is gone, or the server's."""
+        if call.error is not None:
+            return call.error
+        if isinstance(error, ProtocolError) and not self._is_lost(error):
+            # The server reacted, if only by refusing: the answer has reached it.
+            await call.settle()
+            return self._with_era_hint(error)
+        if isinstance(error, ProtocolError | OSError) or type(error).__module__.startswith("anyio"):
+            return self._ended(call.operation, "ended during {}", self._line.last_words())
+        await call.settle()
+        return error
+
+    def _is_lost(self, error: ProtocolError) -> bool:
+        # The code alone says nothing: -32000 is the first one that JSON-RPC leaves to servers.
+        cut = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith("SSE stream ")
+        return self._exact.ended or self._line.lost or cut
+
+    def _ended(self, operation: Operation, what: str, more: str = "") -> ServerError:
+        """End the execution because of what the server did; ``{}`` in ``what`` is the operation."""
+        error = ServerError(
+            f"{self.name} {what.format(f'{operation.kind} {operation.name}')}{more}",
+            details={"server": self.name, "operation": operation.name},
+        )
+        self._coordinator.abort(error)
+        return error
 
     def _with_era_hint(self, error: ProtocolError) -> ProtocolError:
         """The same error; where the protocol's era is to blame it names the option that helps."""
@@ -248,82 +230,49 @@ class Upstream:
         hint = f'{self.name} asks in the way of another protocol era: give this server protocol="{wanted}"'
         return ProtocolError(error.code, f"{error.message} ({hint})", error.data)
 
-    async def _list_tools(self) -> list[mcp_types.Tool]:
-        assert self._client is not None
-        tools: list[mcp_types.Tool] = []
-        cursor: str | None = None
-        seen: set[str | None] = set()
-        while cursor not in seen:
-            seen.add(cursor)
-            try:
-                page = await self._client.list_tools(cursor=cursor)
-            except (ProtocolError, ValidationError) as error:
-                raise ServerError(
-                    f"{self.name} could not list its tools: {_innermost(error)}{self.last_words()}",
-                    details={"server": self.name},
-                ) from None
-            tools.extend(page.tools)
-            cursor = page.next_cursor
-            if cursor is None:
-                return tools
-        raise ServerError(
-            f"{self.name} lists its tools in a circle: the cursor {cursor!r} came twice", details={"server": self.name}
-        )
-
-    def last_words(self) -> str:
-        """The end of what the server wrote to stderr, for an error message; known secrets are hidden."""
-        size = self._stderr.seek(0, 2)
-        # A little more than is quoted, so that no secret is cut in two before it is looked for.
-        margin = max((len(secret.encode()) for secret in self._secrets), default=0)
-        self._stderr.seek(max(0, size - STDERR_TAIL - margin))
-        text = self._stderr.read().decode("utf-8", "replace").strip()
-        for secret in self._secrets:
-            text = text.replace(secret, REDACTED)
-        text = text[-STDERR_TAIL:]
-        return f". It last wrote:\n{text}" if text else ""
-
 
 @asynccontextmanager
 async def connect(launch: Launch, coordinator: Coordinator) -> AsyncIterator[Upstream]:
-    """Start a server and shake hands; on leaving, end it (stdin closed, then SIGTERM, then SIGKILL to its group).
+    """Reach a server and shake hands; on leaving, let it go (a process: stdin closed, SIGTERM, SIGKILL to its group).
 
-    Raises `ServerError` when it cannot be started or does not answer within `START_SECONDS`.
+    Raises `ServerError` when it cannot be reached or does not answer within `START_SECONDS`.
     """
-    with tempfile.TemporaryFile() as stderr:
-        upstream = Upstream(launch, coordinator, stderr)
-        parameters = StdioServerParameters(
-            command=launch.command,
-            args=list(launch.args),
-            env={**launch.environment, MARK: coordinator.execution_id},
-            cwd=launch.cwd,
-        )
+    with line_to(launch, coordinator.execution_id) as line:
+        upstream = Upstream(launch, coordinator, line)
         client = Client(
-            # Any file with a descriptor takes the server's stderr.
-            upstream._exact.over(stdio_client(parameters, errlog=stderr)),  # type: ignore[arg-type]
+            upstream._exact.over(line.open()),
             mode=launch.protocol,
-            elicitation_callback=upstream._on_elicitation,
-            message_handler=upstream._on_message,
+            elicitation_callback=upstream.on_elicitation,
+            message_handler=upstream.on_message,
             cache=None,
         )
         try:
             async with asyncio.timeout(START_SECONDS):
                 await client.__aenter__()
         except TimeoutError:
-            raise _not_started(upstream, f"it did not answer within {START_SECONDS:.0f} s") from None
-        except (ProtocolError, OSError, ValueError, ExceptionGroup) as error:
-            raise _not_started(upstream, _innermost(error)) from error
+            raise _not_started(launch, line, f"it did not answer within {START_SECONDS:.0f} s") from None
+        except (ProtocolError, OSError, ValueError, RuntimeError, ExceptionGroup) as error:
+            raise _not_started(launch, line, _innermost(error)) from error
         try:
-            upstream._client = client
-            upstream.tools = await upstream._list_tools()
+            await upstream.begin(client)
             yield upstream
         finally:
             await client.__aexit__(None, None, None)
 
 
-def _not_started(upstream: Upstream, reason: str) -> ServerError:
+def _not_started(launch: Launch, line: Line, reason: str) -> ServerError:
+    verb = "started" if isinstance(launch, StdioLaunch) else "reached"
     return ServerError(
-        f"{upstream.name} could not be started: {reason}{upstream.last_words()}", details={"server": upstream.name}
+        f"{launch.selector} could not be {verb}: {reason}{line.last_words()}", details={"server": launch.selector}
     )
+
+
+async def _goes_well(listing: Awaitable[object]) -> bool:
+    try:
+        await listing
+    except ServerError:
+        return False
+    return True
 
 
 def _innermost(error: BaseException) -> str:

@@ -14,9 +14,9 @@ import anyio
 import mcp_types
 from mcp.client._transport import TransportStreams
 from mcp.shared.message import SessionMessage
-from pydantic import Discriminator, PrivateAttr, Tag, TypeAdapter
+from pydantic import BaseModel, Discriminator, PrivateAttr, Tag, TypeAdapter
 
-from m3nb.elicitation import ElicitationResponse
+from m3nb.elicitation import ElicitationResponse, OperationKind
 from m3nb.errors import InvalidSchemaError
 from m3nb.frozen import thaw
 
@@ -29,37 +29,70 @@ def _reply_kind(value: Any) -> str:
     return "input_required" if kind == "input_required" else "complete"
 
 
-TOOL_REPLY: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
-    Annotated[
-        Annotated[mcp_types.CallToolResult, Tag("complete")]
-        | Annotated[mcp_types.InputRequiredResult, Tag("input_required")],
-        Discriminator(_reply_kind),
-    ]
-)
+Final = mcp_types.CallToolResult | mcp_types.GetPromptResult | mcp_types.ReadResourceResult
+"""What ends an operation well."""
+
+Reply = Final | mcp_types.InputRequiredResult
+
+Answers = Mapping[str, dict[str, Any]]
+"""Answers to a round in the protocol's JSON, by request key."""
 
 
-class _ToolCall(mcp_types.CallToolRequest):
-    _responses: dict[str, Any] | None = PrivateAttr(default=None)
+def _reply(final: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(
+        Annotated[
+            Annotated[final, Tag("complete")] | Annotated[mcp_types.InputRequiredResult, Tag("input_required")],
+            Discriminator(_reply_kind),
+        ]
+    )
+
+
+REPLY: Mapping[OperationKind, TypeAdapter[Reply]] = {
+    "tool": _reply(mcp_types.CallToolResult),
+    "prompt": _reply(mcp_types.GetPromptResult),
+    "resource": _reply(mcp_types.ReadResourceResult),
+}
+
+
+class _WithAnswers(BaseModel):
+    """A request whose answers go out as they were stored."""
+
+    _answers: Answers | None = PrivateAttr(default=None)
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         data = super().model_dump(**options)
-        if self._responses is not None:
-            data["params"]["inputResponses"] = self._responses
+        if self._answers is not None:
+            data["params"]["inputResponses"] = self._answers
         return data
 
 
-def tool_call(
-    name: str,
-    arguments: Mapping[str, Any],
-    responses: Mapping[str, ElicitationResponse] | None,
-    state: str | None,
-) -> mcp_types.CallToolRequest:
-    """A ``tools/call`` request; with responses and state it is the retry of one that needed input."""
-    params = mcp_types.CallToolRequestParams(name=name, arguments=thaw(arguments), request_state=state)
-    call = _ToolCall(params=params)
-    if responses is not None:
-        call._responses = {key: plain(response) for key, response in responses.items()}
-    return call
+class _ToolCall(_WithAnswers, mcp_types.CallToolRequest):
+    pass
+
+
+class _PromptGet(_WithAnswers, mcp_types.GetPromptRequest):
+    pass
+
+
+class _ResourceRead(_WithAnswers, mcp_types.ReadResourceRequest):
+    pass
+
+
+def request(
+    kind: OperationKind, name: str, arguments: Mapping[str, Any], answers: Answers | None, state: str | None
+) -> mcp_types.CallToolRequest | mcp_types.GetPromptRequest | mcp_types.ReadResourceRequest:
+    """The request for an operation; with answers and state it is the retry of one that needed input."""
+    made: _ToolCall | _PromptGet | _ResourceRead
+    if kind == "tool":
+        tool = mcp_types.CallToolRequestParams(name=name, arguments=thaw(arguments), request_state=state)
+        made = _ToolCall(params=tool)
+    elif kind == "prompt":
+        prompt = mcp_types.GetPromptRequestParams(name=name, arguments=thaw(arguments) or None, request_state=state)
+        made = _PromptGet(params=prompt)
+    else:
+        made = _ResourceRead(params=mcp_types.ReadResourceRequestParams(uri=name, request_state=state))
+    made._answers = answers
+    return made
 
 
 def plain(response: ElicitationResponse) -> dict[str, Any]:
@@ -73,12 +106,13 @@ def plain(response: ElicitationResponse) -> dict[str, Any]:
 
 
 class ExactForms:
-    """Carries schemas in and answers out as they are, past the SDK's narrower types.
+    """Carries schemas in and answers out as they are, past the SDK's narrower types. ``on_end``: the server has gone.
 
     Each schema that comes in is kept here and a plain one takes its place; a mark in ``_meta`` says which it was.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
         self._answers: dict[mcp_types.RequestId, dict[str, Any]] = {}
         self._schemas: dict[str, Any] = {}
         self._count = 0
@@ -86,7 +120,9 @@ class ExactForms:
         """Whether the server's side of the connection has ended. No error code says so: servers use -32000 too."""
 
     def _end(self) -> None:
-        self.ended = True
+        if not self.ended:
+            self.ended = True
+            self._on_end()
 
     def answer(self, request_id: mcp_types.RequestId, response: ElicitationResponse) -> mcp_types.ElicitResult:
         """What the callback for ``elicitation/create`` returns: the action; the rest joins it on the way out."""

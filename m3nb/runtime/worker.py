@@ -59,7 +59,8 @@ class Worker:
         """Make the worker known to the store. Called before its first execution is created."""
         with self._lock:
             self._refuse_when_stopped()
-            if not self._registered:
+            # A process that was suspended for long is taken for dead, and its worker's row removed.
+            if not self._registered or self._store.get_worker(self.id) is None:
                 self._store.register_worker(
                     worker_id=self.id,
                     kind="embedded",
@@ -182,7 +183,7 @@ def _process_groups() -> set[int]:
     """The process groups of the server processes this interpreter started."""
     import psutil
 
-    from m3nb.runtime.upstream import MARK
+    from m3nb.runtime.transports import MARK
 
     groups = set()
     for child in psutil.Process().children(recursive=True):
