@@ -72,6 +72,8 @@ class Execution:
             journal=self._journal,
             rounds=rounds,
             human_input=job.human_input,
+            plan=job.spec.elicitation,
+            secrets=secrets,
             round_limit=job.spec.elicitation_round_limit,
             answer_within=job.spec.answer_within_seconds,
             clock=self._clock,
@@ -156,7 +158,8 @@ class Execution:
             await until_free(lambda: self._journal.enter(ExecutionStatus.CLOSING))
             # The agent is gone: nobody waits for what is still open.
             self.coordinator.fail_open_rounds(AgentError("the agent ended while its call waited for an answer"))
-            return outcome
+        self.coordinator.finish_plan()
+        return outcome
 
     async def _watch_time(self) -> None:
         await self._clock.expired()
