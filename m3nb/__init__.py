@@ -40,7 +40,13 @@ if TYPE_CHECKING:
         UnsupportedFeature as UnsupportedFeature,
         WorkerStopped as WorkerStopped,
     )
-    from m3nb.frames import answers as answers, rounds as rounds
+    from m3nb.frames import (
+        answers as answers,
+        events as events,
+        executions as executions,
+        requests as requests,
+        rounds as rounds,
+    )
     from m3nb.handles import ExecutionHandle as ExecutionHandle
     from m3nb.kit import Agent as Agent, MCPTestKit as MCPTestKit
     from m3nb.notebook import Run as Run, Workbench as Workbench
@@ -96,7 +102,7 @@ _ROOMS = {
         "ManagedInputValidationError MCPError ModelValidationError NoFrontEnd OperationCancelled OperationTimeout "
         "ServerError StorageBusy StorageError UnsupportedFeature WorkerStopped"
     ),
-    "m3nb.frames": "answers rounds",
+    "m3nb.frames": "answers events executions requests rounds",
     "m3nb.handles": "ExecutionHandle",
     "m3nb.kit": "Agent MCPTestKit",
     "m3nb.notebook": "Run Workbench",

@@ -65,17 +65,35 @@ class Workbench:
         run = self._runs.get(execution_id)
         return run if run is not None else self._run(self.kit.handle(execution_id))
 
+    def executions(self) -> pd.DataFrame:
+        """Every execution of this store, one row each (columns: `m3nb.frames.executions`)."""
+        from m3nb.frames import executions
+
+        return executions(self.store)
+
     def rounds(self) -> pd.DataFrame:
         """Every round of this store, one row each (columns: `m3nb.frames.rounds`)."""
         from m3nb.frames import rounds
 
         return rounds(self.store)
 
+    def requests(self) -> pd.DataFrame:
+        """Every request of every round of this store, one row each (columns: `m3nb.frames.requests`)."""
+        from m3nb.frames import requests
+
+        return requests(self.store)
+
     def answers(self, redacted: bool = True) -> pd.DataFrame:
         """Every answer of this store, one row per field, redacted by default (columns: `m3nb.frames.answers`)."""
         from m3nb.frames import answers
 
         return answers(self.store, redacted=redacted)
+
+    def events(self) -> pd.DataFrame:
+        """Everything that happened in this store, in the order of time (columns: `m3nb.frames.events`)."""
+        from m3nb.frames import events
+
+        return events(self.store)
 
     def close(self) -> None:
         """End what still runs, then close the store. Closing twice does nothing."""

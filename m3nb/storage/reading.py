@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
 from m3nb.errors import StorageError
 from m3nb.storage.database import Database
-from m3nb.storage.executions import SQLiteExecutionStore
+from m3nb.storage.executions import InMemoryExecutionStore, SQLiteExecutionStore
 from m3nb.storage.queries import queries
-
-_NOTHING: Mapping[str, Any] = {}
 
 
 def read_rows(
-    source: SQLiteExecutionStore | str | PathLike[str], name: str, parameters: Mapping[str, Any] = _NOTHING
+    source: SQLiteExecutionStore | InMemoryExecutionStore | str | PathLike[str], name: str
 ) -> list[dict[str, Any]]:
     """The rows of a query of ``sql/frames.sql``, as dicts. Nothing is changed or created.
 
@@ -26,8 +23,12 @@ def read_rows(
     sql = queries("frames")[name]
 
     def select(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-        return [dict(row) for row in connection.execute(sql, parameters)]
+        cursor = connection.execute(sql)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    if isinstance(source, InMemoryExecutionStore):
+        return source._tables.read(select, [])
     path = source.path if isinstance(source, SQLiteExecutionStore) else source
     rows: list[dict[str, Any]] = []
     return Database(path, busy_timeout_ms=5000, wal=True, keep_open=False, refuse=StorageError).read(select, rows)
