@@ -44,6 +44,10 @@ class Recovery:
         for worker in self._store.list_workers():
             if worker.worker_id != self._worker_id and worker.lease_expires <= now:
                 yield worker.worker_id, _End(self._store, None, worker.worker_id)
+        # A worker that could not end an execution in time has taken its own row with it.
+        for execution in self._store.orphans():
+            if execution.worker_id != self._worker_id:
+                yield execution.execution_id, _End(self._store, execution.execution_id)
 
 
 class _End:
@@ -69,6 +73,8 @@ class _End:
         for record in rounds.list_rounds(execution_id):
             if record.status in ("resolved", "failed"):
                 continue
+            if record.lease.expires_at > self._store.now():
+                return
             try:
                 rounds.fail_recovery(
                     execution_id, record.round_id, expected_lease_token=record.lease_token, message=_LOST

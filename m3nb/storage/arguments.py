@@ -75,6 +75,8 @@ def json_text(refuse: type[MCPError], name: str, value: Any) -> str:
         text = dumps(value)
         if not text.isascii():
             text.encode()
+    except UnicodeEncodeError:
+        raise refuse(f"{name} holds a lone surrogate and can't be stored", details={"field": name}) from None
     except (ValueError, RecursionError) as error:
         raise refuse(f"{name} can't be stored as JSON: {error}", details={"field": name}) from None
     return text

@@ -343,6 +343,10 @@ class SQLiteExecutionStore(_Executions):
         rows = self._rows("expired_rounds", now_microseconds()) if expired_only else self._rows("unresolved_rounds")
         return tuple(load_round(row) for row in rows)
 
+    def orphans(self) -> tuple[ExecutionRecord, ...]:
+        """The unfinished executions whose worker is not, or no longer, in the store, oldest first."""
+        return tuple(load_execution(row) for row in self._rows("orphans"))
+
     def purge(self, *, before: datetime) -> int:
         """Remove what people and servers said from executions that finished before a time; return how many.
 

@@ -197,17 +197,23 @@ def _unfit(value: Any, reason: str) -> tuple[str, str, str]:
                 freeze(item)
             except ValueError as error:
                 value, reason = item, str(error)
-                pointer += "/" + str(name).replace("~", "~0").replace("/", "~1")
+                pointer += "/" + _shown(name).replace("~", "~0").replace("/", "~1")
                 break
         else:
             break
     return pointer, "json", reason
 
 
+def _shown(key: Any) -> str:
+    """A key in an error: one that is no text, or has no UTF-8 form, must not break whoever prints or stores it."""
+    text = key if isinstance(key, str) else type(key).__name__
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return value.items()
-    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+    return ((str(index), item) for index, item in enumerate(value)) if isinstance(value, (list, tuple)) else ()
 
 
 def _error(request_key: str, pointer: str, keyword: str, message: str) -> FieldError:
@@ -235,7 +241,7 @@ def check_responses(
     if not isinstance(responses, Mapping):
         raise _refusal(where, [_error("", "", "type", "must be a mapping of request key to ElicitationResponse")])
     errors = [
-        _error(str(key), "", "additionalProperties", "is no request of this round")
+        _error(_shown(key), "", "additionalProperties", "is no request of this round")
         for key in responses
         if key not in pending.requests
     ]

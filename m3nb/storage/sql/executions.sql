@@ -19,6 +19,9 @@ SELECT * FROM executions WHERE outcome IS NULL ORDER BY id
 -- name: unfinished_of_worker
 SELECT * FROM executions WHERE outcome IS NULL AND worker_id = ? ORDER BY id
 
+-- name: orphans
+SELECT * FROM executions WHERE outcome IS NULL AND worker_id NOT IN (SELECT worker_id FROM workers) ORDER BY id
+
 -- name: claim_execution
 UPDATE executions SET lifecycle = 'starting', started_at = :now
 WHERE execution_id = :execution_id AND lifecycle = 'queued' AND worker_id = :worker_id
