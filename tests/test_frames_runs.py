@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from asking import form
 from framing import START, TABLES, Rounds, accept, checked, named
+from mcp.server import MCPServer
 from runs import ADDRESS, accept as address, classic, shipping, wait_for_round
 
 import m3nb
-from m3nb import InMemoryExecutionStore, MCPTestKit, SQLiteExecutionStore, Workbench
+from m3nb import InMemoryExecutionStore, InProcessServer, MCPTestKit, SQLiteExecutionStore, Workbench, expect_form
 from m3nb.errors import ManagedInputValidationError
 from m3nb.frames import answers, events, executions, requests, rounds
 
@@ -124,6 +125,49 @@ def test_a_store_in_memory_has_executions_and_events() -> None:
     assert [len(checked(table, store)) for table in (rounds, requests, answers)] == [0, 0, 0]
 
 
+def test_what_a_plan_answers_is_in_the_events(store: SQLiteExecutionStore, kit: MCPTestKit) -> None:
+    plan = expect_form("shipping_address").accept(ADDRESS)
+    agent = kit.agents([{"harness": "scripted"}])[0]
+    result = agent.run("Book it.", server=shipping(), tools=[TOOL], elicitation=plan)
+    assert "to Pune" in str(result.final_text)
+    assert [len(checked(table, store)) for table in (rounds, requests, answers)] == [0, 0, 0]
+    frame = checked(events, store)
+    asked = frame[frame["kind"].str.startswith("elicitation.")]
+    assert asked[["kind", "server", "operation_kind", "operation_name"]].values.tolist() == [
+        ["elicitation.request", "shipping", "tool", "book_shipment"],
+        ["elicitation.response", "shipping", "tool", "book_shipment"],
+    ]
+    assert asked["round_id"].nunique() == 1
+
+
+def test_prompts_and_resources_have_their_names(store: SQLiteExecutionStore, kit: MCPTestKit) -> None:
+    def made() -> MCPServer:
+        server = MCPServer("library")
+
+        @server.prompt()
+        def greeting() -> str:
+            return "Hello"
+
+        @server.resource("text://poem")
+        def poem() -> str:
+            return "Roses are red"
+
+        return server
+
+    agent = kit.agents([{"harness": "scripted"}])[0]
+    script = "prompt library:greeting\nresource library:text://poem"
+    result = agent.run(script, server=InProcessServer(name="library", factory=made))
+    assert result.outcome == "completed", result.error
+    frame = checked(events, store)
+    calls = frame[frame["server"].notna()]
+    assert calls[["kind", "server", "operation_kind", "operation_name"]].values.tolist() == [
+        ["prompt.call", "library", "prompt", "greeting"],
+        ["prompt.result", "library", "prompt", "greeting"],
+        ["resource.call", "library", "resource", "text://poem"],
+        ["resource.result", "library", "resource", "text://poem"],
+    ]
+
+
 def test_what_people_took_is_summed_up(path: Path) -> None:
     store, asking = SQLiteExecutionStore(path), Rounds(path)
     for execution_id in ("a", "b"):
@@ -159,7 +203,7 @@ def test_labels_and_payloads_may_hold_anything(path: Path) -> None:
     store.create_execution("no", spec={}, worker_id="w", managed=False)
     store.append_event("odd", "prompt", {"text": {"not": "text"}})
     store.append_event("odd", "tool.call", {"server": 1, "tool": ["x"], "round_id": 7})
-    store.append_event("odd", "resource.read", {"server": "s", "uri": "file:///a", "n": 1.0, "text": "ß\n"})
+    store.append_event("odd", "resource.call", {"server": "s", "resource": "file:///a", "n": 1.0, "text": "ß\n"})
     store.finish_execution("odd", outcome="failed", result={"final_text": 1}, error={"code": 5})
     store.close()
     frame = checked(executions, path)
@@ -169,9 +213,9 @@ def test_labels_and_payloads_may_hold_anything(path: Path) -> None:
     assert frame["trial"].tolist() == [pd.NA, pd.NA, 1]
     frame = checked(events, path).set_index("kind")
     assert frame.loc["tool.call", ["server", "operation_name", "round_id"]].isna().all()
-    read = frame.loc["resource.read"]
+    read = frame.loc["resource.call"]
     assert read[["server", "operation_kind", "operation_name"]].tolist() == ["s", "resource", "file:///a"]
-    assert read["payload"] == '{"server":"s","uri":"file:///a","n":1.0,"text":"ß\\n"}'
+    assert read["payload"] == '{"server":"s","resource":"file:///a","n":1.0,"text":"ß\\n"}'
 
 
 def test_rounds_without_an_execution_have_their_steps(path: Path) -> None:

@@ -62,8 +62,7 @@ _EVENTS: Columns = {
     "execution_id": "string",
 }
 _WHO = ("server", "operation_kind", "operation_name")
-_OPERATIONS = {"tool": "tool", "prompt": "prompt", "resource": "resource", "uri": "resource"}
-"""Under which names the event of a call says what was called, and which kind of operation that is."""
+_KINDS = ("tool", "prompt", "resource")
 
 
 def executions(source: Source) -> pd.DataFrame:
@@ -97,8 +96,9 @@ def events(source: Source) -> pd.DataFrame:
 
     - ``at`` (datetime64[us, UTC])
     - ``source`` (category: execution, round): whose history this is from
-    - ``kind`` (string): of an execution what happened (prompt, lifecycle, tool.call, tool.result, elicitation.request,
-      elicitation.response, elicitation.complete, message, finished, …), of a round the method of the store
+    - ``kind`` (string): of an execution what happened (prompt, lifecycle, tool.call, tool.result, tool.error and the
+      same of prompt and resource, elicitation.request, elicitation.response, elicitation.complete, message, usage,
+      finished), of a round the method of the store
       (create_round, submit_responses, start_delivery, mark_delivered, resolve, fail, …)
     - ``server``, ``operation_kind`` (tool, prompt, resource), ``operation_name`` (string): whom it concerns, if anyone
     - ``from_status``, ``to_status`` (ordered category, as in `rounds`): of a round; an attempt that the store refused
@@ -149,13 +149,15 @@ def _events(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["source"] == "execution":
             payload = json.loads(row["payload"])
             row["round_id"] = text(payload.get("round_id"))
-            row.update(asked.get((row["execution_id"], row["round_id"])) or _concerned(payload))
+            who = _concerned(payload)
+            # What a plan answered has no round: there the event of the question says who asked.
+            row.update(asked.setdefault((row["execution_id"], row["round_id"]), who) if row["round_id"] else who)
     return rows
 
 
 def _concerned(payload: Mapping[str, Any]) -> dict[str, Any]:
     who = {name: text(payload.get(name)) for name in _WHO}
-    for name, kind in _OPERATIONS.items():
-        if who["operation_name"] is None and isinstance(payload.get(name), str):
-            who |= {"operation_kind": kind, "operation_name": payload[name]}
+    for kind in _KINDS:  # the event of a call has the name of what was called under its kind
+        if isinstance(payload.get(kind), str):
+            who |= {"operation_kind": kind, "operation_name": payload[kind]}
     return who
