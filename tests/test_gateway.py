@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+import wide
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from runs import classic
 
+import m3nb.runtime.gateway as gateway_module
 from m3nb.harness import Endpoint
 from m3nb.runtime import gateway, upstream
 from m3nb.runtime.doorbell import Doorbell
@@ -23,20 +25,23 @@ from m3nb.runtime.execution import Execution, Job
 from m3nb.runtime.journal import Journal
 from m3nb.runtime.launch import resolve
 from m3nb.storage import InMemoryExecutionStore
-from m3nb.types import AgentSpec, Scripted, ServerBinding
+from m3nb.types import AgentSpec, Scripted, Server, ServerBinding
 
 
 @asynccontextmanager
-async def door(tools: tuple[str, ...] | None = None) -> AsyncIterator[tuple[Endpoint, InMemoryExecutionStore]]:
+async def door(
+    tools: tuple[str, ...] | None = None, server: Server | None = None
+) -> AsyncIterator[tuple[Endpoint, InMemoryExecutionStore]]:
     store = InMemoryExecutionStore()
-    spec = AgentSpec(harness=Scripted(), message="go", servers=(ServerBinding(server=classic()),), tools=tools)
+    binding = ServerBinding(server=server or classic())
+    spec = AgentSpec(harness=Scripted(), message="go", servers=(binding,), tools=tools)
     store.create_execution("e", spec={}, worker_id="w", managed=False, labels={})
     job = Job("e", spec, resolve(spec), "fail")
     bell = Doorbell(store.data_version)
     execution = Execution(job, store=store, rounds=None, bell=bell, announce=lambda: None)
     journal = Journal(store, "e", lambda: None)
-    async with upstream.connect(job.launches[0], execution.coordinator) as server:
-        async with gateway.serve([server], tools=tools, journal=journal) as endpoints:
+    async with upstream.connect(job.launches[0], execution.coordinator) as connected:
+        async with gateway.serve([connected], tools=tools, journal=journal) as endpoints:
             yield endpoints[0], store
     store.close()
 
@@ -95,8 +100,12 @@ def _address() -> str:
     return found if not found.startswith("127.0.0.1") else "127.0.0.2"
 
 
+def bearer(endpoint: Endpoint) -> dict[str, str]:
+    return {"Authorization": f"Bearer {endpoint.token}"}
+
+
 async def talk(endpoint: Endpoint, do: Any) -> Any:
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {endpoint.token}"}, trust_env=False) as http:
+    async with httpx2.AsyncClient(headers=bearer(endpoint), trust_env=False) as http:
         async with Client(streamable_http_client(endpoint.url, http_client=http)) as client:
             return await do(client)
 
@@ -130,3 +139,59 @@ def test_a_large_result_reaches_the_agent_whole_and_the_history_in_part() -> Non
     recorded = {event.kind: event.payload for event in events}
     assert recorded["tool.call"]["arguments"]["truncated"] is True
     assert len(str(recorded["tool.result"])) < 30_000
+
+
+@pytest.mark.parametrize(("server", "has"), [(classic(), False), (wide.in_process(), True)])
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+def test_a_capability_is_declared_only_where_the_server_has_it(server, has, protocol) -> None:
+    async def look() -> Any:
+        async with door(server=server) as (endpoint, _):
+            async with httpx2.AsyncClient(headers=bearer(endpoint), trust_env=False) as http:
+                async with Client(streamable_http_client(endpoint.url, http_client=http), mode=protocol) as client:
+                    return client.server_capabilities
+
+    declared = asyncio.run(look())
+    assert declared.tools is not None
+    assert ((declared.prompts is not None), (declared.resources is not None)) == (has, has)
+    assert declared.completions is declared.logging is None
+
+
+def test_prompts_and_resources_are_listed_as_the_server_lists_them() -> None:
+    async def do(client: Client) -> Any:
+        prompts = (await client.list_prompts()).prompts
+        resources = (await client.list_resources()).resources
+        templates = (await client.list_resource_templates()).resource_templates
+        with pytest.raises(MCPError, match="there is no resource wide://none"):
+            await client.read_resource("wide://none")
+        return [p.name for p in prompts], [r.uri for r in resources], [t.uri_template for t in templates]
+
+    async def look() -> Any:
+        async with door(server=wide.in_process()) as (endpoint, _):
+            return await talk(endpoint, do)
+
+    prompts, resources, templates = asyncio.run(look())
+    assert prompts == list(wide.wide_server.NAMES)
+    assert resources == [f"wide://{name}" for name in prompts]
+    assert templates == ["wide://{name}"]
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+def test_a_call_that_lasts_reports_progress_to_its_agent(monkeypatch, protocol) -> None:
+    assert 15 <= gateway_module.BEAT_SECONDS <= 20
+    monkeypatch.setattr(gateway_module, "BEAT_SECONDS", 0.1)
+    beats: list[tuple[float, str | None]] = []
+
+    async def beat(progress: float, _total: float | None, message: str | None) -> None:
+        beats.append((progress, message))
+
+    async def look() -> None:
+        async with door(server=wide.in_process()) as (endpoint, _):
+            async with httpx2.AsyncClient(headers=bearer(endpoint), trust_env=False) as http:
+                async with Client(streamable_http_client(endpoint.url, http_client=http), mode=protocol) as client:
+                    await client.call_tool("slow", {"seconds": 1}, progress_callback=beat)
+
+    asyncio.run(look())
+    assert len(beats) >= 3
+    seconds = [progress for progress, _ in beats]
+    assert seconds == sorted(set(seconds))
+    assert beats[0][1] is not None

@@ -96,7 +96,7 @@ class Call:
                 raise ended(self.operation, f"wants {{}} again and asks nothing: {STATE_ONLY_LIMIT} times in a row")
             await asyncio.sleep(0.0 if idle < 2 else 0.05 * idle)
             given = await self._answers(questions, state, replay) if questions else {}
-            answers = {**others, **given} if result.input_requests else None
+            answers = {key: given.get(key) or others[key] for key in result.input_requests or {}} or None
 
     async def _answers(
         self, questions: Questions, state: str | None, replay: deque[_Exchange]
