@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from m3nb.elicitation import (
@@ -12,7 +13,7 @@ from m3nb.elicitation import (
     PendingElicitationRound,
     UrlElicitationRequest,
 )
-from m3nb.storage import ManagedInputRecord, ManagedInputStore
+from m3nb.storage import ManagedInputRecord, ManagedInputStore, SQLiteExecutionStore, read_rows
 
 STATUSES = ("pending", "response_validated", "delivery_started", "delivered", "resolved", "failed")
 SCHEMA = {
@@ -96,3 +97,9 @@ def bring(store: ManagedInputStore, status: str, pending: PendingElicitationRoun
         if reached >= step:
             getattr(store, method)(*ids, **HELD)
     return ids
+
+
+def transitions(source: SQLiteExecutionStore | Path) -> list[dict[str, Any]]:
+    """The histories of all rounds: one row per transition and per refused attempt."""
+    rows = [row for row in read_rows(source, "events") if row["source"] == "round"]
+    return [row | {"method": row["kind"], "detail": row["payload"]} for row in rows]

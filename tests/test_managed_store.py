@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storing import GOOD, HELD, KEY, STATUSES, Clock, accept, bring, create, form, question, submit, url
+from storing import GOOD, HELD, KEY, STATUSES, Clock, accept, bring, create, form, question, submit, transitions, url
 
 from m3nb.elicitation import ElicitationResponse
 from m3nb.errors import (
@@ -24,7 +24,6 @@ from m3nb.storage import (
     ManagedInputStore,
     SQLiteExecutionStore,
     SQLiteManagedInputStore,
-    read_rows,
 )
 
 OTHER_HOLDERS = ({"owner_id": "someone"}, {"lease_token": "stolen"})
@@ -48,7 +47,7 @@ def store(path: Path, clock: Clock) -> SQLiteManagedInputStore:
 
 def history(path: Path) -> list[tuple[Any, ...]]:
     """(method, from, to) of every line in the history of the rounds."""
-    return [(row["method"], row["from_status"], row["to_status"]) for row in read_rows(path, "round_events")]
+    return [(row["method"], row["from_status"], row["to_status"]) for row in transitions(path)]
 
 
 def refused(
@@ -367,7 +366,7 @@ def test_refusals_leave_no_content(path: Path, store: SQLiteManagedInputStore) -
     ids = create(store)
     with pytest.raises(ManagedInputValidationError):
         submit(store, ids, accept(street="", **{"typed-as-a-name": 1}, tags=["typed-as-a-value", 7]))
-    detail = read_rows(path, "round_events")[-1]["detail"]
+    detail = transitions(path)[-1]["detail"]
     errors = json.loads(detail)["errors"]
     assert {"request_key": "address", "pointer": "/street", "keyword": "minLength"} in errors
     assert {"request_key": "address", "pointer": "/tags", "keyword": "type"} in errors

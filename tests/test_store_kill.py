@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storing import HELD, STATUSES, accept, create, form, question
+from storing import HELD, STATUSES, accept, create, form, question, transitions
 
-from m3nb.storage import ManagedInputRecord, SQLiteExecutionStore, SQLiteManagedInputStore, read_rows
+from m3nb.storage import ManagedInputRecord, SQLiteExecutionStore, SQLiteManagedInputStore
 from m3nb.validity import check_content
 
 KILLS = int(os.environ.get("M3NB_KILLS", "150"))
 STEPS = ("create", "prepare", "submit", "acknowledge", "start_delivery", "mark_delivered", "resolve")
 STATUS_AFTER = ("pending", "pending", *STATUSES[1:2], *STATUSES[1:5])
-LONGEST_LIFE_SECONDS = 0.03
+MOST_STEPS = 2 * len(STEPS)
+STEP_SECONDS = 0.002
+"""About as long as a step takes: the kill comes at any moment of it."""
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks and kills")
 
@@ -56,7 +58,7 @@ def nursery(pipe: Any) -> None:
     check_content(form(), {"street": "x"})
     while True:
         try:
-            path, execution_id, alone, life = pipe.recv()
+            path, execution_id, alone, steps, more_seconds = pipe.recv()
         except EOFError:
             return
         hears, says = os.pipe()
@@ -68,12 +70,15 @@ def nursery(pipe: Any) -> None:
             finally:
                 os._exit(1)
         os.close(says)
-        time.sleep(life)
+        said = b""
+        while said.count(b"\n") < steps and (more := os.read(hears, 1)):
+            said += more
+        time.sleep(more_seconds)
         os.kill(child, signal.SIGKILL)
         with os.fdopen(hears, "rb") as text:
-            said = text.read().decode()
+            said += text.read()
         _, status = os.waitpid(child, 0)
-        pipe.send((os.waitstatus_to_exitcode(status), said.splitlines()))
+        pipe.send((os.waitstatus_to_exitcode(status), said.decode().splitlines()))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +100,7 @@ def check_round(path: Path, record: ManagedInputRecord, least: int, most: int) -
     assert record.status in possible
     moves = [
         (row["from_status"], row["to_status"])
-        for row in read_rows(path, "round_events")
+        for row in transitions(path)
         if (row["execution_id"], row["round_id"]) == (record.execution_id, record.round_id)
     ]
     reached = STATUSES.index(record.status)
@@ -112,7 +117,8 @@ def test_kill_at_any_moment(tmp_path: Path, victims: Any) -> None:
         bystander = SQLiteExecutionStore(path) if chance.random() < 0.5 else None
         if bystander is not None:
             bystander.unresolved_rounds()
-        victims.send((path, execution_id, chance.random() < 0.5, chance.uniform(0, LONGEST_LIFE_SECONDS)))
+        moment = (chance.randint(0, MOST_STEPS), chance.uniform(0, STEP_SECONDS))
+        victims.send((path, execution_id, chance.random() < 0.5, *moment))
         exit_code, said = victims.recv()
         assert exit_code == -signal.SIGKILL, said
         if path.exists():

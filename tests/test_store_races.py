@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storing import HELD, accept, bring, create, form, question
+from storing import HELD, accept, bring, create, form, question, transitions
 
 from m3nb.errors import ManagedInputConflict
 from m3nb.storage import SQLiteExecutionStore, SQLiteManagedInputStore, read_rows
@@ -102,7 +102,7 @@ def test_one_of_eight_answers_wins_a_hundred_times(crew: Crew, tmp_path: Path) -
         number = winners[0].removeprefix("key of ")
         assert record.responses == accept(street=f"street of {number}")
         assert record.status == "response_validated"
-    lines = Counter((row["method"], row["to_status"]) for row in read_rows(path, "round_events"))
+    lines = Counter((row["method"], row["to_status"]) for row in transitions(path))
     assert lines == {
         ("create_round", "pending"): ROUNDS,
         ("submit_responses", "response_validated"): ROUNDS,
@@ -135,7 +135,7 @@ def test_four_processes_commit_without_a_lock_error(crew: Crew, tmp_path: Path, 
         assert [event.payload["index"] for event in store.events(f"e{number}")] == list(range(COMMITS))
     assert store.unresolved_rounds() == ()
     assert len(read_rows(path, "rounds")) == 4 * COMMITS
-    assert len(read_rows(path, "round_events")) == 20 * COMMITS
+    assert len(transitions(path)) == 20 * COMMITS
     store.close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
