@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 from m3nb._version import __version__
 
 if TYPE_CHECKING:
+    from m3nb.async_api import (
+        AsyncAgent as AsyncAgent,
+        AsyncExecutionHandle as AsyncExecutionHandle,
+        AsyncMCPTestKit as AsyncMCPTestKit,
+    )
     from m3nb.elicitation import (
         ElicitationResponse as ElicitationResponse,
         FormElicitationRequest as FormElicitationRequest,
@@ -95,6 +100,7 @@ if TYPE_CHECKING:
     )
 
 _ROOMS = {
+    "m3nb.async_api": "AsyncAgent AsyncExecutionHandle AsyncMCPTestKit",
     "m3nb.elicitation": ("ElicitationResponse FormElicitationRequest PendingElicitationRound UrlElicitationRequest"),
     "m3nb.errors": (
         "AgentError ElicitationExpectationError ElicitationRoundLimitError HumanInputRequired InvalidSchemaError "

@@ -5,13 +5,11 @@ Source: spec "Public execution API"; engine-facts section 4.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from m3nb.elicitation import ElicitationResponse, PendingElicitationRound
@@ -67,21 +65,106 @@ class Signals:
                 self._condition.wait(seconds)
 
 
-@dataclass
 class Host:
     """What the handles of one kit share. ``ring`` wakes the kit's worker."""
 
-    store: ExecutionStore
-    ring: Callable[[], None]
-    signals: Signals = field(default_factory=Signals)
-    handles: weakref.WeakSet[ExecutionHandle] = field(default_factory=weakref.WeakSet)
-    closed: bool = False
-    pump: EventPump | None = None
+    def __init__(self, store: ExecutionStore, *, ring: Callable[[], None]) -> None:
+        self.store = store
+        self.ring = ring
+        self.signals = Signals()
+        self.handles: weakref.WeakSet[ExecutionHandle] = weakref.WeakSet()
+        self.closed = False
+        self.watcher = Watcher(self)
 
     @property
     def rounds(self) -> ManagedInputStore | None:
         """The managed-input store, when the store has one."""
         return rounds_of(self.store)
+
+    def close(self) -> None:
+        """Tell everybody who waits that nothing more will come."""
+        self.closed = True
+        self.signals.announce()
+
+
+class Watcher:
+    """One thread for everybody who wants to be told of a change, made here or by another process.
+
+    It lives while somebody watches, and looks once more when the kit is closed.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._looks: dict[int, Callable[[], bool]] = {}
+        self._next = 0
+        self._thread: threading.Thread | None = None
+
+    def add(self, look: Callable[[], bool]) -> Callable[[], None]:
+        """Call ``look`` now and after every change until it returns True; returns the function that ends it earlier.
+
+        It is called in a thread of ours; after the kit was closed once, at once. A look that raises `StorageError`
+        is taken again a little later.
+        """
+        with self._lock:
+            number = self._next
+            self._next += 1
+            closed = self._host.closed
+            if not closed:
+                self._looks[number] = look
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = threading.Thread(target=self._run, name="m3nb-watcher", daemon=True)
+                    self._thread.start()
+        if closed:
+            self._look({number: look})
+        else:
+            self._host.signals.announce()
+        return lambda: self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            self._looks.pop(number, None)
+
+    def _run(self) -> None:
+        while True:
+            seen, version = self._host.signals.count, self._version()
+            with self._lock:
+                closed = self._host.closed
+                looks = dict(self._looks)
+                if closed or not looks:
+                    # Whoever comes from now on starts a new thread, or finds the kit closed.
+                    self._looks.clear()
+                    self._thread = None
+            again = self._look(looks)
+            if closed or not looks:
+                return
+            del looks
+            while self._host.signals.count == seen:
+                self._host.signals.wait(seen, POLL_SECONDS)
+                if again or self._version() != version:
+                    break
+
+    def _look(self, looks: Mapping[int, Callable[[], bool]]) -> bool:
+        """Take every look, forget those that are done; returns whether the store refused one."""
+        refused = False
+        for number, look in looks.items():
+            try:
+                done = look()
+            except StorageError:
+                done, refused = False, True
+            except Exception:
+                logger.exception("a look at an execution failed")
+                done = True
+            if done:
+                self._forget(number)
+        return refused
+
+    def _version(self) -> int | None:
+        try:
+            return self._host.store.data_version()
+        except StorageError:
+            # Whoever looks is told why.
+            return None
 
 
 class ExecutionHandle:
@@ -167,8 +250,7 @@ class ExecutionHandle:
         Raises `OperationTimeout` when the wait (not the execution) took too long, `ModelValidationError` for a timeout
         that is not positive.
         """
-        if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
-            raise ModelValidationError("timeout must be more than 0 seconds", details={"operation": "execution.result"})
+        check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             seen = self._host.signals.count
@@ -177,10 +259,7 @@ class ExecutionHandle:
                 return result
             left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
             if left <= 0:
-                raise OperationTimeout(
-                    f"execution {self.execution_id} has not finished within {timeout:g} s: it goes on",
-                    details={"execution_id": self.execution_id},
-                )
+                raise too_late(self.execution_id, timeout)
             self._host.signals.wait(seen, left)
 
     def finished_result(self) -> ExecutionResult | None:
@@ -204,20 +283,34 @@ class ExecutionHandle:
         """
         while True:
             seen = self._host.signals.count
-            finished = self.finished_result() is not None
-            for event in self._host.store.events(self.execution_id, after_sequence=after_sequence):
+            events, finished = self.news(after_sequence)
+            for event in events:
                 after_sequence = event.sequence
-                yield _trace_event(event)
+                yield event
             if finished or not follow:
                 return
             self._host.signals.wait(seen, POLL_SECONDS)
 
+    def news(self, after_sequence: int) -> tuple[tuple[TraceEvent, ...], bool]:
+        """What happened after a sequence number, and whether nothing more will. Never waits."""
+        if isinstance(after_sequence, bool) or not isinstance(after_sequence, int):
+            raise ModelValidationError(
+                f"after_sequence must be a whole number, not {type(after_sequence).__name__}",
+                details={"operation": "execution.events"},
+            )
+        result = self.finished_result()
+        if result is not None:
+            # Also after the kit was closed.
+            return tuple(event for event in result.trace if event.sequence > after_sequence), True
+        events = self._host.store.events(self.execution_id, after_sequence=max(after_sequence, -1))
+        return tuple(map(_trace_event, events)), False
+
     def on_event(self, callback: Callable[[TraceEvent], None]) -> Callable[[], None]:
         """Call back with every event, the past ones first, from a thread of ours; returns a function that ends it."""
         self._open()
-        if self._host.pump is None:
-            self._host.pump = EventPump(self._host)
-        return self._host.pump.subscribe(self.execution_id, callback)
+        if not callable(callback):
+            raise TypeError(f"callback is a function that takes an event, not {type(callback).__name__}")
+        return self._host.watcher.add(_Subscription(self, callback).look)
 
     def _open(self) -> None:
         if self._host.closed:
@@ -235,65 +328,41 @@ class ExecutionHandle:
         return record
 
 
-class EventPump:
-    """One thread that hands events to callbacks."""
+class _Subscription:
+    """Hands the events of one execution to a callback."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._lock = threading.Lock()
-        self._subscriptions: dict[int, _Subscription] = {}
-        self._next = 0
-        self._thread: threading.Thread | None = None
+    def __init__(self, handle: ExecutionHandle, callback: Callable[[TraceEvent], None]) -> None:
+        self._handle = handle
+        self._callback = callback
+        self._after = -1
 
-    def subscribe(self, execution_id: str, callback: Callable[[TraceEvent], None]) -> Callable[[], None]:
-        """Add a callback; returns the function that removes it."""
-        with self._lock:
-            number = self._next
-            self._next += 1
-            self._subscriptions[number] = _Subscription(execution_id, callback)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="m3nb-events", daemon=True)
-                self._thread.start()
-
-        def unsubscribe() -> None:
-            with self._lock:
-                self._subscriptions.pop(number, None)
-
-        return unsubscribe
-
-    def _run(self) -> None:
-        while not self._host.closed:
-            seen = self._host.signals.count
-            with self._lock:
-                subscriptions = list(self._subscriptions.items())
-                if not subscriptions:
-                    self._thread = None
-                    return
-            for number, subscription in subscriptions:
-                # A store that is busy is asked again at the next turn.
-                with contextlib.suppress(StorageError):
-                    if self._deliver(subscription):
-                        with self._lock:
-                            self._subscriptions.pop(number, None)
-            self._host.signals.wait(seen, POLL_SECONDS)
-
-    def _deliver(self, subscription: _Subscription) -> bool:
+    def look(self) -> bool:
         """Hand on what is new; returns whether nothing more will come."""
-        events = self._host.store.events(subscription.execution_id, after_sequence=subscription.after)
+        try:
+            events, finished = self._handle.news(self._after)
+        except KitClosed:
+            return True
         for event in events:
-            subscription.after = event.sequence
+            self._after = event.sequence
             try:
-                subscription.callback(_trace_event(event))
+                self._callback(event)
             except Exception:
                 logger.exception("an on_event callback failed")
-        return any(event.kind == "finished" for event in events)
+        return finished
 
 
-@dataclass
-class _Subscription:
-    execution_id: str
-    callback: Callable[[TraceEvent], None]
-    after: int = -1
+def check_timeout(timeout: float | None) -> None:
+    """Raise unless a wait has an end after its beginning, or none."""
+    if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
+        raise ModelValidationError("timeout must be more than 0 seconds", details={"operation": "execution.result"})
+
+
+def too_late(execution_id: str, timeout: float | None) -> OperationTimeout:
+    """The error of a wait that took too long."""
+    return OperationTimeout(
+        f"execution {execution_id} has not finished within {timeout:g} s: it goes on",
+        details={"execution_id": execution_id},
+    )
 
 
 def _trace_event(event: EventRecord) -> TraceEvent:

@@ -6,8 +6,9 @@ import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -32,6 +33,7 @@ from m3nb.types import (
     OpenCode,
     Pi,
     Scripted,
+    SecretReference,
     Server,
     ServerBinding,
     StdioServer,
@@ -119,10 +121,17 @@ class MCPTestKit:
         )
         if store is not None and not hasattr(store, "create_execution"):
             raise TypeError(f"store is an execution store such as SQLiteExecutionStore(path), not {store!r}")
+        if env is not None and not isinstance(env, Mapping):
+            raise TypeError(f"env is a mapping of texts, not {type(env).__name__}")
+        self._labels = {"run_id": run_id, "suite_name": suite_name, "project_id": project_id}
+        for name, text in (*self._labels.items(), ("cwd", cwd)):
+            if text is not None and not isinstance(text, str):
+                raise ModelValidationError(
+                    f"{name} is a text, not {type(text).__name__}", details={"operation": "kit", "field": name}
+                )
         self.env = dict(env or {})
         self._pid = os.getpid()
         self._cwd = cwd
-        self._labels = {"run_id": run_id, "suite_name": suite_name, "project_id": project_id}
         self._own_store = store is None
         self.store: ExecutionStore = InMemoryExecutionStore() if store is None else store
         self._host = Host(self.store, ring=self._ring)
@@ -148,8 +157,7 @@ class MCPTestKit:
                 with contextlib.suppress(MCPError):
                     handle.finished_result()
         finally:
-            self._host.closed = True
-            self._host.signals.announce()
+            self._host.close()
             if self._own_store:
                 self.store.close()
 
@@ -160,21 +168,7 @@ class MCPTestKit:
         given twice, ``TypeError`` for anything but a list of mappings, `KitClosed`.
         """
         self._open()
-        if isinstance(selections, str | Mapping) or not isinstance(selections, Sequence):
-            raise TypeError('selections is a list of mappings such as [{"harness": "scripted"}]')
-        if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
-            raise _invalid("trials must be a whole number from 1")
-        agents: list[Agent] = []
-        seen: list[Harness] = []
-        for entry in selections:
-            if not isinstance(entry, Mapping):
-                raise TypeError(f"a selection is a mapping, not {type(entry).__name__}")
-            for harness in _harnesses(entry):
-                if harness in seen:
-                    raise _invalid(f"{harness.kind} {harness.model or ''} is selected twice".replace("  ", " "))
-                seen.append(harness)
-                agents.extend(Agent(self, harness, trial, dict(entry)) for trial in range(1, trials + 1))
-        return tuple(agents)
+        return tuple(Agent(self, *selected) for selected in select(selections, trials))
 
     def submit(self, spec: AgentSpec | DirectSpec, human_input: HumanInput = "fail") -> ExecutionHandle:
         """Start an execution and return at once.
@@ -182,11 +176,19 @@ class MCPTestKit:
         Raises `ModelValidationError` (``human_input`` unknown; managed input with a DirectSpec, a plan or a store
         that cannot hold it; a secret that is not set), `UnsupportedFeature` for what is not served, `KitClosed`.
         """
+        return self._start(self._prepare(spec, human_input))
+
+    def _prepare(self, spec: AgentSpec | DirectSpec, human_input: HumanInput) -> Submission:
+        """Check what is to be submitted. Touches no disk."""
         self._open()
         managed = self._check(spec, human_input)
         assert isinstance(spec, AgentSpec)
+        return Submission(f"execution-{uuid.uuid4().hex}", spec, human_input, managed)
+
+    def _start(self, submission: Submission) -> ExecutionHandle:
+        """Find the servers, store the execution and hand it to the worker."""
+        execution_id, spec, managed = submission.execution_id, submission.spec, submission.managed
         launches = resolve(spec, cwd=self._cwd)
-        execution_id = f"execution-{uuid.uuid4().hex}"
         self._worker.register()
         if isinstance(self.store, SQLiteExecutionStore):
             self.store.set_secrets(execution_id, [secret for launch in launches for secret in launch.secrets])
@@ -194,7 +196,7 @@ class MCPTestKit:
             execution_id, spec=storable(spec), worker_id=self._worker.id, managed=managed, labels=self._about(spec)
         )
         try:
-            self._worker.enqueue(Job(execution_id, spec, launches, human_input))
+            self._worker.enqueue(Job(execution_id, spec, launches, submission.human_input))
         except KitClosed as error:
             # Closed in between, by another thread: nobody would ever run it.
             end_unstarted(self.store, execution_id, error)
@@ -232,9 +234,8 @@ class MCPTestKit:
             raise _invalid('an elicitation plan answers by itself: leave it out, or leave out human_input="managed"')
         if managed and not hasattr(self.store, "resolve_managed_input_store"):
             raise _invalid('human_input="managed" needs a store that lasts: MCPTestKit(store=SQLiteExecutionStore(…))')
-        if spec.elicitation is not None:
-            raise UnsupportedFeature("elicitation plans are not served by this version of m3nb")
         _refuse_unserved(spec)
+        _check_servers(spec)
         _check_tools(spec)
         return managed
 
@@ -254,10 +255,30 @@ class MCPTestKit:
         return about
 
 
-class Agent:
-    """One selected agent: a harness, a model, a trial (counted from 1). Made by `MCPTestKit.agents`."""
+@dataclass(frozen=True)
+class Submission:
+    """A checked submission, and the id its execution will have."""
 
-    def __init__(self, kit: MCPTestKit, harness: Harness, trial: int, entry: Mapping[str, Any]) -> None:
+    execution_id: str
+    spec: AgentSpec
+    human_input: HumanInput
+    managed: bool
+
+
+HandleT = TypeVar("HandleT", covariant=True)
+
+
+class Submits(Protocol[HandleT]):
+    """A kit, as its agents see it."""
+
+    def submit(self, spec: AgentSpec, *, human_input: HumanInput) -> HandleT:
+        """See `MCPTestKit.submit`."""
+
+
+class SelectedAgent(Generic[HandleT]):
+    """A harness, a model, a trial (counted from 1). ``entry`` is the selection it comes from."""
+
+    def __init__(self, kit: Submits[HandleT], harness: Harness, trial: int, entry: Mapping[str, Any]) -> None:
         self.kit = kit
         self.harness = harness
         self.model = harness.model
@@ -266,7 +287,7 @@ class Agent:
         self.entry = entry
 
     def __repr__(self) -> str:
-        return f"Agent(harness={self.harness.kind!r}, model={self.model!r}, trial={self.trial})"
+        return f"{type(self).__name__}(harness={self.harness.kind!r}, model={self.model!r}, trial={self.trial})"
 
     def submit(
         self,
@@ -280,7 +301,7 @@ class Agent:
         human_input: HumanInput = "fail",
         answer_within: float | timedelta | None = None,
         **options: Any,
-    ) -> ExecutionHandle:
+    ) -> HandleT:
         """Start the agent on a prompt and return at once.
 
         Exactly one of ``server`` and ``servers``. ``tools`` are ``server:tool`` texts: nothing else can be called.
@@ -294,6 +315,8 @@ class Agent:
         unknown = sorted(set(options) - set(_OPTIONS))
         if unknown:
             raise TypeError(f"submit() has no option {unknown[0]!r}: it takes {', '.join(sorted(_OPTIONS))}")
+        if not isinstance(message, str):
+            raise _invalid(f"message is a text, not {type(message).__name__}")
         if isinstance(tools, str):
             raise _invalid(f"tools is a list: write [{tools!r}]")
         if not isinstance(tools, Iterable | None) or not isinstance(servers, Iterable | None):
@@ -302,8 +325,10 @@ class Agent:
             raise _invalid("give exactly one of server and servers")
         bound = [server] if server is not None else list(servers or ())
         fields = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
-        if self.trial > 1:
-            fields["metadata"] = {**fields.get("metadata", {}), "trial": self.trial}
+        metadata = fields.get("metadata", {})
+        # Anything else is refused by the spec, by name.
+        if self.trial > 1 and isinstance(metadata, Mapping):
+            fields["metadata"] = {**metadata, "trial": self.trial}
         spec = _built(
             AgentSpec,
             harness=self.harness,
@@ -317,15 +342,38 @@ class Agent:
             ),
             **fields,
         )
-        return self.kit.submit(spec, human_input)
+        return self.kit.submit(spec, human_input=human_input)
+
+    def session(self, *_args: Any, **_options: Any) -> Any:
+        """Several turns with one agent. Not served: raises `UnsupportedFeature`."""
+        raise UnsupportedFeature("sessions of several turns are not served by this version of m3nb: use submit()")
+
+
+class Agent(SelectedAgent[ExecutionHandle]):
+    """One selected agent. Made by `MCPTestKit.agents`."""
 
     def run(self, message: str, **options: Any) -> ExecutionResult:
         """`submit`, then wait for the result."""
         return self.submit(message, **options).result()
 
-    def session(self, *_args: Any, **_options: Any) -> Any:
-        """Several turns with one agent. Not served: raises `UnsupportedFeature`."""
-        raise UnsupportedFeature("sessions of several turns are not served by this version of m3nb: use submit()")
+
+def select(selections: Sequence[Mapping[str, Any]], trials: int) -> list[tuple[Harness, int, dict[str, Any]]]:
+    """Harness, trial and entry of every agent that is selected. Raises as `MCPTestKit.agents` says."""
+    if isinstance(selections, str | Mapping) or not isinstance(selections, Sequence):
+        raise TypeError('selections is a list of mappings such as [{"harness": "scripted"}]')
+    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
+        raise _invalid("trials must be a whole number from 1")
+    selected: list[tuple[Harness, int, dict[str, Any]]] = []
+    seen: list[Harness] = []
+    for entry in selections:
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"a selection is a mapping, not {type(entry).__name__}")
+        for harness in _harnesses(entry):
+            if harness in seen:
+                raise _invalid(f"{harness.kind} {harness.model or ''} is selected twice".replace("  ", " "))
+            seen.append(harness)
+            selected.extend((harness, trial, dict(entry)) for trial in range(1, trials + 1))
+    return selected
 
 
 def _harnesses(entry: Mapping[str, Any]) -> list[Harness]:
@@ -334,7 +382,7 @@ def _harnesses(entry: Mapping[str, Any]) -> list[Harness]:
         raise _invalid(f"there is no harness {kind!r}: choose one of {', '.join(sorted(_HARNESSES))}")
     model_type = _HARNESSES[kind]
     allowed = {"harness", "models", *model_type.model_fields} - {"kind", "model"}
-    unknown = sorted(set(entry) - allowed)
+    unknown = [key for key in entry if not isinstance(key, str) or key not in allowed]
     if unknown:
         raise _invalid(f"a {kind} selection has no key {unknown[0]!r}: it takes {', '.join(sorted(allowed))}")
     if model_type is ACPAgent and "manifest" not in entry:
@@ -354,6 +402,27 @@ def _bind(item: Server | ServerBinding) -> ServerBinding:
     raise _invalid(
         f"a server is a StdioServer, HTTPServer, InProcessServer or ServerBinding, not {type(item).__name__}"
     )
+
+
+def _check_servers(spec: AgentSpec) -> None:
+    names = [binding.selector for binding in spec.servers]
+    if len(set(names)) < len(names):
+        raise _invalid(f"two servers are called {max(names, key=names.count)!r}: give one of them an alias")
+    for binding in spec.servers:
+        server = binding.server
+        if server is None:
+            raise UnsupportedFeature(f"{binding.selector}: a server profile is not served: give the server itself")
+        given: Mapping[str, str | SecretReference] = {}
+        if isinstance(server, StdioServer):
+            given = server.environment
+        elif isinstance(server, HTTPServer):
+            given = server.headers
+        for name, value in given.items():
+            if isinstance(value, SecretReference) and value.source == "environment" and value.name not in os.environ:
+                raise _invalid(
+                    f"{binding.selector}: the environment variable {value.name} (for {name}) is not set: "
+                    "set it before submitting"
+                )
 
 
 def _check_tools(spec: AgentSpec) -> None:

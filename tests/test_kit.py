@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,19 @@ from m3nb import (
 from m3nb.types import CallTool, Scripted, ServerBinding
 
 SCRIPTED = [{"harness": "scripted"}]
+
+
+class Unhashable(Mapping):
+    """A selection with a key that no dict could have."""
+
+    def __getitem__(self, key: object) -> str:
+        return "scripted" if key == "harness" else "x"
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(("harness", ["a"]))
+
+    def __len__(self) -> int:
+        return 2
 
 
 def spec(**fields: object) -> AgentSpec:
@@ -54,6 +68,10 @@ def test_one_agent_per_selection_model_and_trial(kit) -> None:
         ([{"harness": "acp"}], ValueError, "manifest"),
         ([{"harness": "codex", "models": ["a", "a"]}], ValueError, "twice"),
         ([*SCRIPTED, *SCRIPTED], ValueError, "twice"),
+        ([{"harness": "scripted", 5: 1, "colour": 1}], ValueError, "5"),
+        ([{"harness": "scripted", ("a", 1): 1, None: 1}], ValueError, "'a', 1"),
+        ([Unhashable()], ValueError, r"no key \['a'\]"),
+        ([{"harness": "codex", "models": [["a"]]}], ValueError, "model"),
         ({"harness": "scripted"}, TypeError, "list"),
         ("scripted", TypeError, "list"),
         (["scripted"], TypeError, "mapping"),
@@ -99,9 +117,13 @@ def test_trials_count_from_one(kit, trials) -> None:
         ({"terminal_policy": "allow"}, UnsupportedFeature, "terminal_policy"),
         ({"permission_policy": "prompt"}, UnsupportedFeature, "permission_policy"),
         ({"artifact_policy": "always"}, UnsupportedFeature, "artifact"),
+        ({"message": None}, ValueError, "message"),
+        ({"run_id": 5}, ValueError, "run_id"),
+        ({"metadata": 5}, ValueError, "metadata"),
+        ({"metadata": {5: 1}}, ValueError, "metadata"),
+        ({"tools": [5]}, ValueError, "tools"),
         ({"human_input": "managed", "elicitation": m3nb.expect_form("a").accept({})}, ModelValidationError, "plan"),
         ({"elicitation": m3nb.expect_form("a")}, ModelValidationError, "answer"),
-        ({"server": m3nb.HTTPServer(name="h", url="http://127.0.0.1:1/mcp")}, UnsupportedFeature, "streamable_http"),
         ({"server": classic(command="no-such-command-here")}, m3nb.ServerError, "no-such-command-here"),
     ],
 )
@@ -109,6 +131,8 @@ def test_submissions_that_make_no_sense(kit, store, options, error, part) -> Non
     arguments = {"message": "go", "server": classic(), **options}
     with pytest.raises(error, match=part):
         kit.agents(SCRIPTED)[0].submit(**arguments)
+    with pytest.raises(error, match=part):
+        kit.agents(SCRIPTED, trials=2)[1].submit(**arguments)
     assert store.list_executions() == ()
 
 
@@ -178,6 +202,21 @@ def test_a_store_is_no_path(tmp_path: Path) -> None:
 )
 def test_kit_options_that_are_not_served_say_so(options) -> None:
     with pytest.raises(UnsupportedFeature):
+        MCPTestKit(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"run_id": 5}, ModelValidationError),
+        ({"suite_name": []}, ModelValidationError),
+        ({"project_id": {}}, ModelValidationError),
+        ({"cwd": 5}, ModelValidationError),
+        ({"env": 5}, TypeError),
+    ],
+)
+def test_kit_arguments_of_the_wrong_type_are_named(options, error) -> None:
+    with pytest.raises(error, match=next(iter(options))):
         MCPTestKit(**options)
 
 
