@@ -223,6 +223,9 @@ class TestHTTPServersThatFail:
             ({"url": "http://[::1"}, "is no URL"),
             ({"url": "http://me:secret@127.0.0.1/"}, "holds credentials"),
             ({"url": "http://example.com/mcp", "loopback_only": True}, "loopback_only"),
+            ({"url": "http://127.0.0.1/", "headers": {"X": "two\nlines"}}, "can't be sent"),
+            ({"url": "http://127.0.0.1/", "headers": {"X": "Bearer "}}, "can't be sent"),
+            ({"url": "http://127.0.0.1/", "headers": {"X y": "z"}}, "can't be sent"),
             ({"url": "http://127.0.0.1/", "headers": {"X": SecretReference(name="NOT_SET_ANYWHERE")}}, "not set"),
         ],
     )

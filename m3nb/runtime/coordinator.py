@@ -171,13 +171,14 @@ class Coordinator:
             self._pending += 1
             try:
                 # Before the question can be seen: whoever sees it sees an execution that waits.
-                await until_free(lambda: self._journal.enter(ExecutionStatus.WAITING_FOR_INPUT))
+                self._journal.enter(ExecutionStatus.WAITING_FOR_INPUT)
+                await self._journal.flush()
                 record = await self._create(operation, requests, request_state)
                 with self._clock.paused():
                     record = await self._answered_or_taken_back(record)
             finally:
                 self._pending -= 1
-            await until_free(lambda: self._journal.emit("elicitation.response", self._response_event(record)))
+            self._journal.emit("elicitation.response", self._response_event(record))
             return _StoredAnswer(self, record)
 
     async def _answer_from(
@@ -190,7 +191,7 @@ class Coordinator:
         pending = self._new_round(operation, requests, request_state)
         asked = _request_event(pending, self._next_index)
         self._next_index += 1
-        await until_free(lambda: self._journal.emit("elicitation.request", asked))
+        self._journal.emit("elicitation.request", asked)
         _check_schemas(requests)
         try:
             responses = check_responses(pending, plan.answer(requests))
@@ -201,7 +202,7 @@ class Coordinator:
             "answered_by": "plan",
             "responses": redact_responses(pending, responses, secrets=self._secrets),
         }
-        await until_free(lambda: self._journal.emit("elicitation.response", answered))
+        self._journal.emit("elicitation.response", answered)
         return AnsweredRound(responses)
 
     def finish_plan(self) -> None:
@@ -250,7 +251,7 @@ class Coordinator:
         )
         record = await until_free(create)
         self._next_index += 1
-        await until_free(lambda: self._journal.emit("elicitation.request", _request_event(pending, record.round_index)))
+        self._journal.emit("elicitation.request", _request_event(pending, record.round_index))
         try:
             _check_schemas(requests)
         except InvalidSchemaError as error:
@@ -372,7 +373,7 @@ class Coordinator:
                 if record.pending.server == server and getattr(request, "elicitation_id", None) == elicitation_id:
                     about = {"server": server, "round_id": record.round_id, "request_key": key}
                     event = {**about, "elicitation_id": elicitation_id}
-                    await until_free(functools.partial(self._journal.emit, "elicitation.complete", event))
+                    self._journal.emit("elicitation.complete", event)
                     return
 
     def running_again(self) -> None:

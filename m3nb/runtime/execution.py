@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -135,14 +135,14 @@ class Execution:
         spec = self.job.spec
         assert spec.harness is not None
         harness = find(spec.harness.kind)
-        await until_free(lambda: self._journal.emit("prompt", {"text": spec.message or ""}))
+        self._journal.emit("prompt", {"text": spec.message or ""})
         async with AsyncExitStack() as stack:
             servers = [
                 await stack.enter_async_context(upstream.connect(launch, self.coordinator))
                 for launch in self.job.launches
             ]
             endpoints = await stack.enter_async_context(gateway.serve(servers, tools=spec.tools, journal=self._journal))
-            await until_free(lambda: self._journal.enter(ExecutionStatus.RUNNING_TURN))
+            self._journal.enter(ExecutionStatus.RUNNING_TURN)
             outcome = await harness.run(
                 AgentTask(
                     execution_id=self.job.execution_id,
@@ -155,7 +155,7 @@ class Execution:
             )
             if outcome.usage:
                 self._journal.emit("usage", outcome.usage)
-            await until_free(lambda: self._journal.enter(ExecutionStatus.CLOSING))
+            self._journal.enter(ExecutionStatus.CLOSING)
             # The agent is gone: nobody waits for what is still open.
             self.coordinator.fail_open_rounds(AgentError("the agent ended while its call waited for an answer"))
         self.coordinator.finish_plan()
@@ -175,25 +175,25 @@ class Execution:
             await self._bell.wait()
 
     async def _finish(self, outcome: AgentOutcome | None) -> None:
+        result = {"final_text": outcome.final_text if outcome else None}
         try:
             # An execution without an end would look alive for ever.
-            await until_free(lambda: self._store_end(outcome))
-        except StorageError as error:
-            logger.warning("the end of execution %s could not be stored: %s", self.job.execution_id, error.message)
+            ended, error = await until_free(self._end_rounds)
+            await self._journal.finish(outcome=ended.value, result=result, error=error)
+        except StorageError as error_:
+            logger.warning("the end of execution %s could not be stored: %s", self.job.execution_id, error_.message)
 
-    def _store_end(self, outcome: AgentOutcome | None) -> None:
-        if self.coordinator.ending is not None:
-            self.coordinator.fail_open_rounds(self.coordinator.ending)
-        failed = self.coordinator.first_failure()
+    def _end_rounds(self) -> tuple[ExecutionOutcome, dict[str, Any] | None]:
+        """End what is still open; returns how the execution ended."""
         error = self.coordinator.ending
-        if error is None and failed is not None:
+        if error is not None:
+            self.coordinator.fail_open_rounds(error)
+            return _OUTCOMES.get(type(error), ExecutionOutcome.FAILED), _info(error)
+        failed = self.coordinator.first_failure()
+        if failed is not None:
             error = AgentError(f"a question was not answered: {failed.failure_message}")
-            info: dict[str, Any] | None = _info(error, code=failed.failure_code)
-        else:
-            info = None if error is None else _info(error)
-        ended = ExecutionOutcome.COMPLETED if error is None else _OUTCOMES.get(type(error), ExecutionOutcome.FAILED)
-        result: Mapping[str, Any] = {"final_text": outcome.final_text if outcome else None}
-        self._journal.finish(outcome=ended.value, result=result, error=info)
+            return ExecutionOutcome.FAILED, _info(error, code=failed.failure_code)
+        return ExecutionOutcome.COMPLETED, None
 
 
 def _info(error: MCPError, *, code: str | None = None) -> dict[str, Any]:

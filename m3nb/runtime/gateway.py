@@ -32,7 +32,7 @@ from m3nb._version import __version__
 from m3nb.errors import MCPError, ModelValidationError
 from m3nb.harness import Endpoint
 from m3nb.runtime.coordinator import Operation
-from m3nb.runtime.journal import Journal, until_free
+from m3nb.runtime.journal import Journal
 from m3nb.runtime.upstream import Upstream
 from m3nb.runtime.wire import Final
 
@@ -142,13 +142,13 @@ async def _perform(upstream: Upstream, operation: Operation, context: Any, journ
     """One operation for an agent: on the record, with a sign of life while it lasts."""
     about = {"server": upstream.name, operation.kind: operation.name}
     call = about if operation.kind == "resource" else {**about, "arguments": capped(operation.parameters)}
-    await until_free(lambda: journal.emit(f"{operation.kind}.call", call))
+    journal.emit(f"{operation.kind}.call", call)
     beat = asyncio.create_task(_beat(context.session))
     try:
         result = await upstream.perform(operation)
     except (MCPError, ProtocolError) as error:
         failure = {**about, "message": error.message}
-        await until_free(lambda: journal.emit(f"{operation.kind}.error", failure))
+        journal.emit(f"{operation.kind}.error", failure)
         if isinstance(error, ProtocolError):
             raise
         # The execution ends with this error; the agent only needs to stop waiting.
@@ -158,7 +158,7 @@ async def _perform(upstream: Upstream, operation: Operation, context: Any, journ
         raise
     finally:
         beat.cancel()
-    await until_free(lambda: journal.emit(f"{operation.kind}.result", {**about, **_summary(result)}))
+    journal.emit(f"{operation.kind}.result", {**about, **_summary(result)})
     return result
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ from m3nb.types import AgentSpec, HTTPServer, InProcessServer, SecretReference, 
 
 SECRET_LENGTH = 8
 """Shorter values are not looked for in answers: they would hide ordinary words."""
+
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+_HEADER_VALUE = re.compile(r"|[!-~\xa1-\xff](?:[ \t!-~\xa1-\xff]*[!-~\xa1-\xff])?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +111,13 @@ def _stdio(server: StdioServer, selector: str, protocol: str, cwd: str | None) -
 def _http(server: HTTPServer, selector: str, protocol: str) -> HTTPLaunch:
     _check_url(server, selector)
     headers = _values(selector, server.headers)
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ModelValidationError(
+                f"{selector}: the header {name!r} can't be sent: names are letters, digits and -, values plain text "
+                "without line breaks or spaces at the ends",
+                details={"operation": "execution.submit", "server": selector, "header": name},
+            )
     whole = _secrets(server.headers, headers)
     # "Bearer abc": the server knows, and may echo, the second half alone.
     parts = [value.rpartition(" ")[2] for value in whole]

@@ -10,6 +10,7 @@ from m3nb.storage.records import (
     ManagedInputLease,
     ManagedInputRecord,
     ManagedInputStatus,
+    NewEvent,
     OutboxEntry,
     WorkerRecord,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "ManagedInputRecord",
     "ManagedInputStatus",
     "ManagedInputStore",
+    "NewEvent",
     "OutboxEntry",
     "SQLiteExecutionStore",
     "SQLiteManagedInputStore",

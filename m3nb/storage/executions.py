@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -18,7 +18,7 @@ from m3nb.storage.managed import Redaction, SQLiteManagedInputStore
 from m3nb.storage.outbox import Outbox
 from m3nb.storage.purging import purge
 from m3nb.storage.queries import queries
-from m3nb.storage.records import EventRecord, ExecutionRecord, ManagedInputRecord, WorkerRecord
+from m3nb.storage.records import EventRecord, ExecutionRecord, ManagedInputRecord, NewEvent, WorkerRecord
 from m3nb.storage.times import now_microseconds, to_microseconds, utc_now
 from m3nb.types import ExecutionOutcome, ExecutionStatus
 
@@ -131,11 +131,23 @@ class _Executions:
 
     def append_event(self, execution_id: str, kind: str, payload: Mapping[str, Any]) -> int:
         """See `ExecutionStore.append_event`. Raises `ModelValidationError` for an unknown execution."""
-        check_texts(_REFUSE, execution_id=execution_id, kind=kind)
-        text = json_object(_REFUSE, "payload", payload)
-        sequence = self._tables.write(
-            lambda connection: _append(connection, execution_id, kind, text, now_microseconds())
-        )
+        return self.append_events(execution_id, (NewEvent(kind, payload, self.now()),))
+
+    def append_events(self, execution_id: str, events: Sequence[NewEvent]) -> int:
+        """See `ExecutionStore.append_events`. Raises `ModelValidationError` for an unknown execution."""
+        check_texts(_REFUSE, execution_id=execution_id)
+        rows = []
+        for event in events:
+            check_texts(_REFUSE, kind=event.kind)
+            rows.append((event.kind, json_object(_REFUSE, "payload", event.payload), to_microseconds(event.at)))
+
+        def append(connection: sqlite3.Connection) -> int | None:
+            sequence = None
+            for kind, text, at in rows:
+                sequence = _append(connection, execution_id, kind, text, at)
+            return sequence
+
+        sequence = self._tables.write(append)
         if sequence is None:
             raise ModelValidationError(
                 f"there is no execution {execution_id!r} in this store",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from m3nb.elicitation import ElicitationResponse, PendingElicitationRound
 from m3nb.frozen import EMPTY
-from m3nb.storage.records import EventRecord, ExecutionRecord, ManagedInputRecord, WorkerRecord
+from m3nb.storage.records import EventRecord, ExecutionRecord, ManagedInputRecord, NewEvent, WorkerRecord
 
 
 @runtime_checkable
@@ -155,6 +155,9 @@ class ExecutionStore(Protocol):
 
     def append_event(self, execution_id: str, kind: str, payload: Mapping[str, Any]) -> int:
         """Append an event and return its sequence. A ``tool.call`` counts as one."""
+
+    def append_events(self, execution_id: str, events: Sequence[NewEvent]) -> int:
+        """Append several events (at least one) in one transaction, in their order; the last one's sequence."""
 
     def events(
         self, execution_id: str, *, after_sequence: int = -1, limit: int | None = None

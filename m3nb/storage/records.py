@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PlainSerializer, PlainValidator, PositiveInt, model_validator
 
@@ -167,6 +167,14 @@ class ExecutionRecord(_Record):
     purged_at: datetime | None = None
     sequence: int = -1
     tool_call_count: NonNegativeInt = 0
+
+
+class NewEvent(NamedTuple):
+    """An event on its way into the store: what happened, and when."""
+
+    kind: str
+    payload: Mapping[str, Any]
+    at: datetime
 
 
 class EventRecord(_Record):
