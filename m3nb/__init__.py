@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from m3nb.handles import ExecutionHandle as ExecutionHandle
     from m3nb.kit import Agent as Agent, MCPTestKit as MCPTestKit
-    from m3nb.notebook import Run as Run, Workbench as Workbench
+    from m3nb.notebook import Form as Form, Run as Run, Workbench as Workbench, form as form
     from m3nb.plans import (
         ElicitationPlan as ElicitationPlan,
         expect_form as expect_form,
@@ -111,7 +111,7 @@ _ROOMS = {
     "m3nb.frames": "answers events executions requests rounds",
     "m3nb.handles": "ExecutionHandle",
     "m3nb.kit": "Agent MCPTestKit",
-    "m3nb.notebook": "Run Workbench",
+    "m3nb.notebook": "Form Run Workbench form",
     "m3nb.plans": ("ElicitationPlan expect_form expect_url maybe_form maybe_url one_of optional round_of sequence"),
     "m3nb.storage": (
         "InMemoryExecutionStore ManagedInputLease ManagedInputRecord ManagedInputStatus ManagedInputStore "

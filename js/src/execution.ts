@@ -79,6 +79,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     // The same round is never drawn again: what a person is typing stays as it is.
     if (view.round?.round_id !== before) change(view, before);
     if (view.state === "finished" && before === undefined) say("");
+    current?.done(view.done);
     shut();
   }
 

@@ -64,6 +64,8 @@ export interface View {
   server: string | null;
   operation: string | null;
   round: Round | null;
+  /** Keys of the round's requests of which the server says that they are done. */
+  done: string[];
   execution_id: string;
   /** Seconds since the round was asked, or else since the run began, when this view was made. */
   elapsed: number | null;

@@ -1,12 +1,21 @@
 import { type Child, h, words } from "./dom";
 import { type Control, control } from "./controls";
-import type { Action, FieldError, Plan, RawValue, Response, UrlPlan } from "./protocol";
+import { address, opener, refusal } from "./link";
+import type { Action, FieldError, Plan, RawValue, Response } from "./protocol";
 
 /** One request of a round on the page. */
 export interface Request {
   plan: Plan;
   element: HTMLElement;
+  /** Why accept cannot be offered. */
+  blocked: string | null;
   touched(): boolean;
+  /** The link to an address that may be opened; `opened` is called by the click that opens it. */
+  link(opened: () => void): HTMLElement | null;
+  /** Hides the fields, which are not sent. */
+  fold(folded: boolean): void;
+  /** Whether the server says that what it asked for has happened elsewhere. */
+  done(done: boolean): void;
   /** The answer for an action, or null when a field cannot be sent as it stands (it is marked). */
   respond(action: Action): Response | null;
   /** Shows errors at their fields and returns those that belong to no field. */
@@ -24,9 +33,12 @@ export function request(plan: Plan, id: () => string): Request {
   const message = words("message", plan.message);
   // A long message scrolls by itself, so that the buttons stay in reach; the keyboard must be able to get at it.
   if (message && plan.message.length > LONG) message.tabIndex = 0;
+  const blocked = plan.mode === "url" ? refusal(plan) : plan.blocked;
+  const host = id();
+  const done = h("div", { class: "done", role: "status" });
   const body: Child[] =
     plan.mode === "url"
-      ? [message, ...address(plan)]
+      ? [message, ...address(plan, !!blocked, host), done]
       : [
           words("title", plan.title),
           named ? null : message,
@@ -36,8 +48,12 @@ export function request(plan: Plan, id: () => string): Request {
         ];
   return {
     plan,
-    element: h("div", { class: "request" }, ...body, words("error form-error", plan.blocked)),
+    blocked,
+    element: h("div", { class: "request" }, ...body, words("error form-error", blocked)),
     touched: () => controls.some((one) => one.touched()),
+    link: (opened) => (plan.mode === "url" && !blocked ? opener(plan, host, opened) : null),
+    fold: (folded) => controls.forEach((one) => (one.element.hidden = folded)),
+    done: (yes) => (done.textContent = yes ? "The server says that this is done." : ""),
     respond(action) {
       bad.clear();
       for (const one of controls) one.mark(null);
@@ -78,26 +94,4 @@ export function request(plan: Plan, id: () => string): Request {
       return !!one;
     },
   };
-}
-
-/** The address in parts. It becomes a link only when Python found nothing wrong, and is opened by a click only. */
-function address(plan: UrlPlan): Child[] {
-  const { text, scheme, host, path } = plan.url;
-  return [
-    h(
-      "dl",
-      { class: "address" },
-      h("dt", {}, "Host"),
-      h("dd", {}, h("strong", {}, host || "–")),
-      h("dt", {}, "Scheme"),
-      h("dd", {}, scheme || "–"),
-      h("dt", {}, "Path"),
-      h("dd", {}, path || "–"),
-      h("dt", {}, "Address"),
-      h("dd", {}, h("code", {}, text)),
-    ),
-    ...plan.warnings.map((warning) => words("warning", warning)),
-    plan.openable &&
-      h("a", { class: "link", href: text, target: "_blank", rel: "noopener noreferrer" }, "Open " + host + " in a new tab"),
-  ];
 }

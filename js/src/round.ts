@@ -11,55 +11,101 @@ export interface Panel {
   invalid(errors: FieldError[]): void;
   /** Says why it did not work, at the form. */
   tell(message: string | null): void;
+  /** The requests of which the server says that they are done. */
+  done(keys: string[]): void;
   focus(): void;
 }
 
 type Send = (responses: Record<string, Response>) => void;
 
+/** One request among several: what was decided about it, and where that is shown. */
+interface Block {
+  one: Request;
+  decision: Action | null;
+  choose(action: Action): void;
+  /** Says that a decision is missing. */
+  missing(yes: boolean): void;
+  toggles: HTMLButtonElement[];
+}
+
 export function panel(round: Round, send: Send): Panel {
   const id = ids();
   const many = round.requests.length > 1;
   const requests = round.requests.map((plan) => request(plan, id));
-  const actions = new Map<Request, HTMLSelectElement>();
+  const onlyLinks = round.requests.every((plan) => plan.mode === "url");
+  const blocks: Block[] = [];
+  const links: HTMLElement[] = [];
+  /** What Enter presses. A link is opened by its own click only. */
+  let enter: HTMLButtonElement | null = null;
   const trouble = h("div", { class: "error form-error", tabindex: "-1", hidden: true, dir: "auto" });
   const buttons = h("div", { class: "buttons" });
   const body = h("fieldset", { class: "all" }, ...requests.map(block), trouble, h("div", { class: "bar" }, buttons));
-  const element = h("div", { class: "round", role: "form", onkeydown: key }, body);
+  const element = h("div", { class: "round", role: "form", tabindex: "-1", onkeydown: key }, body);
   const name = many ? round.requests.length + " questions" : round.requests[0]!.message.slice(0, 120);
   element.setAttribute("aria-label", name || "Question");
   usual();
 
-  function block(one: Request): HTMLElement {
+  /** The link of a request, if it has one that may be opened. */
+  function linked(one: Request, opened: () => void): HTMLElement[] {
+    const link = one.link(opened);
+    if (link) links.push(link);
+    return link ? [link] : [];
+  }
+
+  function block(one: Request, at: number): HTMLElement {
     if (!many) return one.element;
-    const select = h(
-      "select",
-      {
-        onchange: () => (one.element.hidden = select.value !== "accept"),
+    const url = one.plan.mode === "url";
+    const problem = h("div", { class: "error", id: id() });
+    const choices: [Action, string][] = [
+      ["decline", "Decline"],
+      ["cancel", "Cancel"],
+    ];
+    // What cannot be accepted is not declined in anybody's name either: somebody decides.
+    if (!one.blocked) choices.unshift(["accept", url ? "I opened it myself" : "Answer"]);
+    const toggles = choices.map(([action, label]) => button(label, "", () => made.choose(action)));
+    const made: Block = {
+      one,
+      decision: null,
+      toggles,
+      choose(action) {
+        made.decision = action;
+        made.missing(false);
+        one.fold(action !== "accept");
+        toggles.forEach((each, nth) => each.setAttribute("aria-pressed", String(choices[nth]![0] === action)));
+        if (onlyLinks && blocks.every((each) => each.decision)) submit();
       },
-      h("option", { value: "accept", disabled: !!one.plan.blocked }, one.plan.mode === "url" ? "Accept" : "Submit"),
-      h("option", { value: "decline" }, "Decline"),
-      h("option", { value: "cancel" }, "Cancel"),
-    );
-    select.value = one.plan.blocked ? "decline" : "accept";
-    actions.set(one, select);
-    return h("fieldset", { class: "one" }, h("legend", { dir: "auto" }, one.plan.key), h("label", {}, "Response ", select), one.element);
+      missing: (yes) => (problem.textContent = yes ? "Not decided yet." : ""),
+    };
+    const group = { class: "buttons", role: "group", "aria-label": "Your response", "aria-describedby": problem.id };
+    const row = h("div", group, ...linked(one, () => made.choose("accept")), ...toggles);
+    blocks.push(made);
+    if (!url && !one.blocked) made.choose("accept");
+    const legend = h("legend", { dir: "auto" }, `${at + 1} of ${round.requests.length}`, h("span", { class: "optional" }, one.plan.key));
+    one.element.append(row, problem);
+    return h("fieldset", { class: "one" }, legend, one.element);
   }
 
   function usual() {
-    const first = requests[0]!.plan;
-    const asks = first.mode === "form" && first.fields.length > 0;
-    const accept = button(many || asks ? "Submit" : "Accept", "primary", submit);
-    accept.disabled = !many && first.blocked !== null;
+    const [first] = requests as [Request];
+    const { plan } = first;
+    const accept = () => send({ [plan.key]: { action: "accept" } });
+    const word = many || (plan.mode === "form" && plan.fields.length > 0) ? "Submit" : "Accept";
+    enter = !many && plan.mode === "url" ? null : button(word, "primary", submit);
+    if (enter) enter.disabled = !many && !!first.blocked;
+    links.length = many ? links.length : 0;
     buttons.replaceChildren(
-      accept,
+      ...(enter ? [enter] : [...linked(first, accept), ...(first.blocked ? [] : [button("I opened it myself", "", accept)])]),
       ...(many ? [] : [button("Decline", "", () => leave("decline"))]),
       button(many ? "Cancel all" : "Cancel", "quiet", () => leave("cancel")),
     );
   }
 
   function submit() {
-    const responses = collect((one) => (actions.get(one)?.value ?? "accept") as Action);
-    if (responses) send(responses);
+    const open = blocks.filter((each) => !each.decision);
+    for (const each of open) each.missing(true);
+    const responses = collect((one) => blocks.find((each) => each.one === one)?.decision ?? "accept");
+    if (open.length) open[0]!.toggles[0]!.focus();
+    else if (responses) send(responses);
     else requests.some((one) => one.focus(true));
   }
 
@@ -80,12 +126,13 @@ export function panel(round: Round, send: Send): Panel {
     const back = () => {
       usual();
       if (before?.isConnected) before.focus();
-      else (buttons.firstChild as HTMLElement).focus();
+      else (buttons.lastChild as HTMLElement).focus();
     };
     const word = action === "cancel" ? "Cancel" : "Decline";
-    const keep = button("Keep editing", "", back);
+    const keep = button(onlyLinks ? "Go back" : "Keep editing", "", back);
+    const lost = requests.some((one) => one.touched()) ? " What was typed is dropped." : "";
     buttons.replaceChildren(
-      h("span", { class: "ask" }, word + " this request? What was typed is dropped."),
+      h("span", { class: "ask" }, `${word} ${many ? "all requests" : "this request"}?${lost}`),
       button("Yes, " + word.toLowerCase(), "danger", go),
       keep,
     );
@@ -105,10 +152,9 @@ export function panel(round: Round, send: Send): Panel {
     if (event.key !== "Enter" || event.shiftKey || event.altKey || asking) return;
     const target = event.target as HTMLElement;
     const line = target instanceof HTMLInputElement && target.type !== "radio" && target.type !== "checkbox";
-    if (!(event.ctrlKey || event.metaKey || line)) return;
+    if (!enter || target.matches("a") || !(event.ctrlKey || event.metaKey || line)) return;
     event.preventDefault();
-    const accept = buttons.firstChild as HTMLButtonElement;
-    if (!accept.disabled) accept.click();
+    if (!enter.disabled) enter.click();
   }
 
   function tell(message: string | null) {
@@ -119,7 +165,13 @@ export function panel(round: Round, send: Send): Panel {
   return {
     round,
     element,
-    close: (closed) => (body.disabled = closed),
+    close(closed) {
+      body.disabled = closed;
+      for (const link of links) link.ariaDisabled = String(closed);
+    },
+    done(keys) {
+      for (const one of requests) one.done(keys.includes(one.plan.key));
+    },
     invalid(errors) {
       const left = requests.flatMap((one) => one.mark(errors.filter((error) => error.request_key === one.plan.key)));
       const known = new Set(round.requests.map((plan) => plan.key));
@@ -132,7 +184,8 @@ export function panel(round: Round, send: Send): Panel {
       if (message) trouble.focus();
     },
     focus() {
-      if (!requests.some((one) => one.focus())) (buttons.firstChild as HTMLElement).focus();
+      // Never to a link: who just pressed Enter would open it.
+      if (!requests.some((one) => one.focus())) (enter ?? element).focus();
     },
   };
 }

@@ -3,7 +3,7 @@
 import { describe, expect, inject, test } from "vitest";
 import type { Field, RawValue } from "../src/protocol";
 import { toLocal } from "../src/times";
-import { open, type Page, type as typeInto } from "./page";
+import { open, type Page, press as pressKey, type as typeInto } from "./page";
 
 const cases = inject("cases");
 const forms = cases.flatMap((one) => (one.plan.mode === "form" ? [{ ...one, plan: one.plan }] : []));
@@ -124,21 +124,59 @@ describe.each(forms)("$id", ({ plan, expect: expected, untouched, fills }) => {
 });
 
 describe.each(urls)("$id", ({ plan, expect: expected }) => {
-  test("the address is text in parts, and a link only when it may be opened", async () => {
+  test("the address is text, whole and in parts, and a link only when it may be opened", async () => {
     const page = await open([plan]);
-    expect(page.all("dd").map((each) => each.textContent)).toContain(plan.url.text);
+    expect(page.one("code").textContent).toBe(plan.url.text);
     const links = page.all<HTMLAnchorElement>("a");
     expect(links).toHaveLength(plan.openable ? 1 : 0);
     expect(plan.openable).toBe(expected !== "refuse");
-    expect(page.button("Accept").disabled).toBe(!plan.openable);
     for (const link of links) {
       expect(link.rel).toBe("noopener noreferrer");
       expect(link.target).toBe("_blank");
       expect(page.one("dl.address strong").textContent).toBe(new URL(link.href).host);
+      expect(page.describedBy(link)).toContain(new URL(link.href).host);
     }
-    if (expected.startsWith("warn")) expect(page.all(".warning").length).toBeGreaterThan(0);
-    page.button("Decline").click();
-    expect(page.submits()[0]!.responses).toEqual({ ask: { action: "decline" } });
+    const warnings = page.all(".warning").map((each) => each.textContent!);
+    expect(warnings.length > 0).toBe(expected.startsWith("warn"));
+    for (const warning of warnings) expect(page.describedBy(links[0]!)).toContain(warning);
+    expect(page.all("button").map((each) => each.textContent)).toEqual([
+      "Cancel run",
+      ...(plan.openable ? ["Copy", "I opened it myself"] : []),
+      "Decline",
+      "Cancel",
+    ]);
+    // Nothing that a browser would load by itself, and no address outside text and the one link.
+    const carriers = page.all("[src], [srcset], [style], [action], link, img, iframe, object");
+    expect(carriers).toEqual([]);
+    expect(page.all("[href]")).toEqual(links);
+    expect(page.submits()).toEqual([]);
+    page.free();
+  });
+
+  test.each(["Decline", "Cancel"])("%s sends no content", async (label) => {
+    const page = await open([plan]);
+    page.button(label).click();
+    expect(page.submits()[0]!.responses).toEqual({ ask: { action: label.toLowerCase() } });
+    page.free();
+  });
+
+  test.skipIf(!plan.openable)("the click that opens it is the consent, sent at once and once", async () => {
+    const page = await open([plan]);
+    const link = page.one("a");
+    const opened: boolean[] = [];
+    document.body.addEventListener("click", (event) => opened.push(!event.defaultPrevented));
+    for (let i = 0; i < 2; i++) link.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+    expect(opened).toEqual([true, false]);
+    expect(page.submits()).toHaveLength(1);
+    expect(page.submits()[0]!.responses).toEqual({ ask: { action: "accept" } });
+    page.free();
+  });
+
+  test.skipIf(plan.openable)("it cannot be accepted, and a reason is given", async () => {
+    const page = await open([plan]);
+    expect(page.one(".request .form-error").textContent).toBe(plan.blocked);
+    pressKey(page.one(".round"), "Enter", { ctrlKey: true });
+    expect(page.submits()).toEqual([]);
     page.free();
   });
 });

@@ -276,15 +276,15 @@ describe("several questions in one round", () => {
       form([field({ name: "b" })], { key: "two" }),
       form([], { key: "three" }),
     ]);
-    const selects = page.all<HTMLSelectElement>(".one > label select");
     type(page.labelled("a"), "x");
-    for (const [at, action] of [
-      [1, "decline"],
-      [2, "cancel"],
-    ] as const) {
-      selects[at]!.value = action;
-      selects[at]!.dispatchEvent(new Event("change"));
-    }
+    const press = (at: number, label: string) =>
+      [...page.all(".one")[at]!.querySelectorAll("button")].find((each) => each.textContent === label)!.click();
+    press(0, "Decline");
+    expect(page.labelled("a").closest<HTMLElement>(".field")!.hidden).toBe(true);
+    press(0, "Answer");
+    expect(page.labelled("a").closest<HTMLElement>(".field")!.hidden).toBe(false);
+    press(1, "Decline");
+    press(2, "Cancel");
     page.button("Submit").click();
     expect(page.submits()[0]!.responses).toEqual({
       one: { action: "accept", values: { a: { text: "x" } } },

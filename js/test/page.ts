@@ -2,7 +2,7 @@
 
 import { vi } from "vitest";
 import execution from "../src/execution";
-import type { Field, FormPlan, Incoming, Plan, RawValue, Round, View } from "../src/protocol";
+import type { Field, FormPlan, Incoming, Plan, RawValue, Round, UrlPlan, View } from "../src/protocol";
 
 export interface Case {
   id: string;
@@ -58,6 +58,19 @@ export function form(fields: Field[], given: Partial<FormPlan> = {}): FormPlan {
   };
 }
 
+export function url(host: string, given: Partial<UrlPlan> = {}): UrlPlan {
+  return {
+    key: "ask",
+    mode: "url",
+    message: "Please visit",
+    url: { text: `https://${host}/x?y=1`, scheme: "https", host, path: "/x?y=1" },
+    openable: true,
+    warnings: [],
+    blocked: null,
+    ...given,
+  };
+}
+
 export function round(requests: Plan[], id = "r1", given: Partial<Round> = {}): Round {
   return { round_id: id, index: 1, limit: null, deadline: null, requests, ...given };
 }
@@ -71,6 +84,7 @@ export function view(round: Round | null, given: Partial<View> = {}): View {
     server: "shipping asks",
     operation: "book waits",
     round,
+    done: [],
     execution_id: "e1",
     elapsed: 3,
     ...given,

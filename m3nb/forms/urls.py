@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from typing import TypedDict
 from urllib.parse import SplitResult, urlsplit
 
@@ -17,7 +18,11 @@ class UrlParts(TypedDict):
     path: str
 
 
-_HIDDEN = re.compile(r"[\x00-\x20\x7f-\x9f\\\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_BLANK_LETTERS = "\u034f\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and marks that nobody sees: joiners, Hangul fillers, the empty Braille pattern."""
+
+_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 def take_apart(url: str) -> tuple[UrlParts, list[str], str | None]:
@@ -31,7 +36,7 @@ def take_apart(url: str) -> tuple[UrlParts, list[str], str | None]:
     parts = _parts(url, split.scheme, host, split._replace(scheme="", netloc="").geturl())
     if split.scheme not in ("http", "https"):
         return parts, warnings, "Only https and http addresses can be opened from here."
-    if _HIDDEN.search(url):
+    if any(_is_hidden(character) for character in url):
         return (
             parts,
             warnings,
@@ -39,6 +44,8 @@ def take_apart(url: str) -> tuple[UrlParts, list[str], str | None]:
         )
     if not host:
         return parts, warnings, "The address names no host."
+    if not _is_plain(host):
+        return parts, warnings, "The host is written in an unusual way: browsers may read another one."
     if "@" in split.netloc:
         warnings.append(f"The part before “@” is not the host. This address leads to {host}.")
     if "xn--" in host:
@@ -52,8 +59,28 @@ def _parts(text: str, scheme: str, host: str, path: str) -> UrlParts:
     return {"text": text, "scheme": scheme, "host": host, "path": path}
 
 
+def _is_hidden(character: str) -> bool:
+    """Blanks, control and format characters, and what has no meaning: Unicode categories Z and C."""
+    return character == "\\" or character in _BLANK_LETTERS or unicodedata.category(character)[0] in "CZ"
+
+
+def _is_plain(host: str) -> bool:
+    """Whether a browser goes to the host that is shown: it decodes ``%61``, and reads ``0x7f.1`` as 127.0.0.1."""
+    name = re.sub(r":[0-9]+$", "", host)
+    if not _HOST.fullmatch(name):
+        return False
+    if not _NUMBER.fullmatch(name.removesuffix(".").rpartition(".")[2]):
+        return True
+    try:
+        return str(ipaddress.IPv4Address(name)) == name
+    except ValueError:
+        return False
+
+
 def _host(split: SplitResult) -> str:
     name = split.hostname or ""
+    if "ß" in name or "ς" in name:
+        raise ValueError("Python's IDNA turns these letters into others, browsers keep them")
     if not name.isascii():
         name = name.encode("idna").decode("ascii")
     if ":" in name:

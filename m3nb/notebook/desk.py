@@ -12,46 +12,84 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from m3nb.errors import KitClosed, MCPError
-from m3nb.notebook.commit import commit, finish_outbox, refused
-from m3nb.notebook.view import round_of, summary_of, view_of
-
-if TYPE_CHECKING:
-    from m3nb.handles import ExecutionHandle
-    from m3nb.storage import SQLiteExecutionStore
+from m3nb.elicitation import ElicitationResponse, PendingElicitationRound, UrlElicitationRequest
+from m3nb.errors import KitClosed
+from m3nb.notebook.commit import commit, finish_outbox, refused, words_of
+from m3nb.notebook.keeping import Keeping
+from m3nb.notebook.view import round_of, summary_of, view_of, waiting_view
+from m3nb.types import ExecutionResult, ExecutionState
 
 log = logging.getLogger(__name__)
 
 SEEN_LIMIT = 256
 """Message ids that are remembered. A page repeats a message for ten seconds at most."""
 
+COMPLETE = "elicitation.complete"
+"""The kind of event in which the engine notes that notification."""
+
 TIMELESS = {"elapsed": None}
 """Laid over views to compare them: a clock that moved on is no news."""
 
+LOST_AFTER = 40
+"""Looks in a row at a handle that is not ours which must fail before nobody waits for it any more."""
+
 Publish = Callable[[dict[str, Any]], None]
+
+
+class Handle(Protocol):
+    """What a desk needs of a handle: m3nb's own, or an `m3nb.notebook.adapter.Adapter`. Every call may block."""
+
+    @property
+    def execution_id(self) -> str:
+        """The execution's id; empty while it is not known."""
+
+    def finished_result(self) -> ExecutionResult | None:
+        """How the execution ended, or None while it goes on."""
+
+    def snapshot(self) -> ExecutionState:
+        """Where it stands."""
+
+    def pending_elicitation(self) -> PendingElicitationRound | None:
+        """The question that waits."""
+
+    def respond_elicitation(
+        self, round_id: str, responses: Mapping[str, ElicitationResponse], *, idempotency_key: str
+    ) -> None:
+        """Commit an answer, once."""
+
+    def cancel(self) -> None:
+        """Cancel the execution."""
 
 
 class Desk:
     """Decides what the pages of one execution show, and handles what they send.
 
-    ``finished`` is set once the execution is. ``heard`` counts the messages that came from pages.
+    ``finished`` is set once the execution is. ``heard`` counts the messages that came from pages. ``apart``: the handle
+    is called on threads of its own only, because its calls may need the very thread that messages arrive on.
     """
 
-    def __init__(self, store: SQLiteExecutionStore, handle: ExecutionHandle) -> None:
-        self.store = store
+    def __init__(self, keeping: Keeping, handle: Handle, *, apart: bool = False) -> None:
+        self.keeping = keeping
         self.handle = handle
         self.finished = threading.Event()
         self.heard = 0
         self.round_since: float | None = None
-        self._view: dict[str, Any] = {}
+        self._apart = apart
+        self._view: dict[str, Any] = waiting_view(handle.execution_id)
         self._round: dict[str, Any] | None = None
+        self._done: list[str] = []
+        self._event = -1
+        self._failures = 0
         self._publish: Publish | None = None
         self._seen: OrderedDict[str, dict[str, Any] | None] = OrderedDict()
+        # The outer lock is held while the handle is called, the inner one never: whoever only reads does not wait.
+        self._work = threading.RLock()
         self._lock = threading.RLock()
         self._on_finish: list[Callable[[], None]] = []
-        self.refresh()
+        if not apart:
+            self.refresh()
 
     @property
     def view(self) -> dict[str, Any]:
@@ -88,37 +126,72 @@ class Desk:
 
     def refresh(self, *, again: bool = False) -> bool:
         """Look at the store and publish what changed (``again``: in any case). True while there is more to come."""
-        with self._lock:
+        with self._work:
             if self.finished.is_set() and not again:
                 return False
+            done = self._try_to_look(again)
             calls: list[Callable[[], None]] = []
-            try:
-                done = self._look(again)
-            except KitClosed:  # what is not known by now won't be: whoever waits hears it from the handle
-                done = True
             if done:
-                self.finished.set()
-                calls, self._on_finish = self._on_finish, []
+                with self._lock:
+                    self.finished.set()
+                    calls, self._on_finish = self._on_finish, []
         for call in calls:
             call()
         return not done
+
+    def _try_to_look(self, again: bool) -> bool:
+        try:
+            done = self._look(again)
+            self._failures = 0
+            return done
+        except KitClosed:  # what is not known by now won't be: whoever waits hears it from the handle
+            return True
+        except Exception as error:
+            if not self._apart:
+                raise
+            # The last view stays, with what was typed; the next look may succeed.
+            self._failures += 1
+            self._show(self._view | {"error": words_of(error)}, again)
+            return self._failures >= LOST_AFTER
 
     def _look(self, again: bool) -> bool:
         result = self.handle.finished_result()
         state = result.snapshot if result else self.handle.snapshot()
         pending = None if result else self.handle.pending_elicitation()
+        since = self.round_since
         if pending is None:
-            self._round = self.round_since = None
+            drawn, since, self._done = None, None, []
         elif self._round is None or self._round["round_id"] != pending.round_id:
-            record = self.store.managed_input_store.get_round(self.handle.execution_id, pending.round_id)
-            self._round = round_of(pending, record)
-            self.round_since = time.monotonic()
-        view = view_of(state, pending, self._round, result.error.message if result and result.error else None)
-        if again or view | TIMELESS != self._view | TIMELESS:
-            self._view = view
-            if self._publish is not None:
-                self._publish(view)
+            drawn = round_of(pending, self.keeping.record(pending.execution_id, pending.round_id))
+            since, self._done = time.monotonic(), []
+        else:
+            drawn = self._round
+        if pending is not None and any(isinstance(each, UrlElicitationRequest) for each in pending.requests.values()):
+            self._hear_what_is_done(pending)
+        error = result.error.message if result and result.error else None
+        view = view_of(state, pending, drawn, error, list(self._done))
+        with self._lock:
+            self._round, self.round_since = drawn, since
+        self._show(view, again)
         return result is not None
+
+    def _hear_what_is_done(self, pending: PendingElicitationRound) -> None:
+        """Servers say by `notifications/elicitation/complete` that what a URL was for has happened."""
+        if self.keeping.store is None:
+            return
+        for event in self.keeping.store.events(pending.execution_id, after_sequence=self._event):
+            self._event = event.sequence
+            if event.kind == COMPLETE and event.payload.get("round_id") == pending.round_id:
+                key = event.payload.get("request_key")
+                if key in pending.requests and key not in self._done:
+                    self._done.append(str(key))
+
+    def _show(self, view: dict[str, Any], again: bool) -> None:
+        with self._lock:
+            if again or view | TIMELESS != self._view | TIMELESS:
+                self._view = view
+                if self._publish is not None:
+                    self._publish(view)
 
     def receive(self, message: Any, send: Publish) -> None:
         """Handle one message of a page; ``send`` takes the acknowledgement and the replies. Never raises."""
@@ -126,21 +199,29 @@ class Desk:
             return
         message_id = message["id"]
         send({"kind": "ack", "id": message_id})
-        # Under the lock to the end: a page must hear that its answer was accepted before it sees the round go.
         with self._lock:
             self.heard += 1
-            if message_id in self._seen:
-                earlier = self._seen[message_id]
-                if earlier is not None:
-                    send(earlier)
-                return
-            reply = self._reply(message)
-            if reply is not None:
-                reply |= {"id": message_id, "round_id": str(message.get("round_id") or self.round_id or "")}
-                send(reply)
-            self._seen[message_id] = reply
+            new = message_id not in self._seen
+            earlier = self._seen.setdefault(message_id, None)
             while len(self._seen) > SEEN_LIMIT:
                 self._seen.popitem(last=False)
+        if not new:
+            if earlier is not None:
+                send(earlier)
+        elif self._apart:
+            threading.Thread(target=self._answer, args=(message, send), name="m3nb-form", daemon=True).start()
+        else:
+            self._answer(message, send)
+
+    def _answer(self, message: Mapping[str, Any], send: Publish) -> None:
+        # Locked to the end: a page must hear that its answer was accepted before it sees the round go.
+        with self._work:
+            reply = self._reply(message)
+            if reply is not None:
+                reply |= {"id": message["id"], "round_id": str(message.get("round_id") or self.round_id or "")}
+                with self._lock:
+                    self._seen[message["id"]] = reply
+                send(reply)
             if message.get("kind") == "ready" or (reply is not None and reply["kind"] == "accepted"):
                 self._tell_news(send, again=message.get("kind") == "ready")
 
@@ -148,21 +229,20 @@ class Desk:
         try:
             kind = message.get("kind")
             if kind == "submit":
-                return commit(self.store, self.handle, str(message.get("round_id") or ""), message.get("responses"))
+                return commit(self.keeping, self.handle, str(message.get("round_id") or ""), message.get("responses"))
             if kind == "ready":
-                finish_outbox(self.store, self.handle)
+                finish_outbox(self.keeping, self.handle)
             elif kind == "cancel_run":
                 self.handle.cancel()
                 self.refresh()
-        except MCPError as error:
-            return refused(error.message)
         except Exception as error:  # a page gets words, whatever happened
-            return refused(f"This did not work ({type(error).__name__}: {error}).")
+            return refused(words_of(error))
         return None
 
     def _tell_news(self, send: Publish, *, again: bool) -> None:
         try:
-            send({"kind": "summary", "rounds": summary_of(self.store, self.handle.execution_id)})
+            if self.keeping.store is not None:
+                send({"kind": "summary", "rounds": summary_of(self.keeping.store, self.handle.execution_id)})
             self.refresh(again=again)  # a page that was loaded again needs a clock that is right
-        except MCPError as error:
+        except Exception as error:
             log.debug("the store could not be read, the watcher tries again: %s", error)

@@ -11,7 +11,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from m3nb.elicitation import ElicitationRequest, FormElicitationRequest, PendingElicitationRound
+from m3nb.elicitation import (
+    ElicitationRequest,
+    FormElicitationRequest,
+    PendingElicitationRound,
+    UrlElicitationRequest,
+)
 from m3nb.types import ExecutionState, ExecutionStatus
 
 if TYPE_CHECKING:
@@ -28,6 +33,7 @@ WORDS = {
     "starting": "Starting",
     "running": "Running",
     "waiting": "Waiting for your answer",
+    "finished": "Finished",
     "completed": "Completed",
     "failed": "Failed",
     "timed_out": "Timed out",
@@ -38,9 +44,16 @@ KINDS = {"tool": "", "prompt": "the prompt ", "resource": "the resource "}
 
 
 def view_of(
-    state: ExecutionState, pending: PendingElicitationRound | None, round_: dict[str, Any] | None, error: str | None
+    state: ExecutionState,
+    pending: PendingElicitationRound | None,
+    round_: dict[str, Any] | None,
+    error: str | None,
+    done: list[str],
 ) -> dict[str, Any]:
-    """The `view` trait of an execution. ``elapsed``: seconds since the question, or else since the submission."""
+    """The `view` trait of an execution. ``elapsed``: seconds since the question, or else since the submission.
+
+    ``done``: keys of the round's requests of which the server says that they are done.
+    """
     drawn = STATES.get(state.lifecycle, "running")
     if pending is not None and drawn != "finished":
         drawn = "waiting"
@@ -54,8 +67,25 @@ def view_of(
         "server": f"{pending.server} asks" if pending else None,
         "operation": f"{KINDS[pending.operation_kind]}{pending.operation_name} waits" if pending else None,
         "round": round_,
+        "done": done,
         "execution_id": str(state.execution_id),
         "elapsed": None if drawn == "finished" else round((datetime.now(UTC) - began).total_seconds(), 3),
+    }
+
+
+def waiting_view(execution_id: str) -> dict[str, Any]:
+    """The view of an execution that nobody has looked at yet."""
+    return {
+        "state": "starting",
+        "status": WORDS["starting"],
+        "outcome": None,
+        "error": None,
+        "server": None,
+        "operation": None,
+        "round": None,
+        "done": [],
+        "execution_id": execution_id,
+        "elapsed": None,
     }
 
 
@@ -98,6 +128,9 @@ def _answered(record: ManagedInputRecord, redacted: Mapping[str, Any]) -> dict[s
         content = response.get("content") or {}
         if isinstance(request, FormElicitationRequest) and content:
             items += _items(request, content)
+        elif isinstance(request, UrlElicitationRequest):
+            # The host only: the rest of an address may well be a secret.
+            items.append({"label": request.message or key, "text": f"{action}: {_host(request)}"})
         elif len(redacted) > 1:
             items.append({"label": request.message or key, "text": action})
     at = record.response_validated_at
@@ -107,6 +140,11 @@ def _answered(record: ManagedInputRecord, redacted: Mapping[str, Any]) -> dict[s
         "items": items,
         "at": at.isoformat() if at else None,
     }
+
+
+def _host(request: UrlElicitationRequest) -> str:
+    url: dict[str, str] = _plan(request)["url"]
+    return url["host"] or f"an address that starts with {request.url[:12]!r}"
 
 
 def _items(request: FormElicitationRequest, content: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from m3nb.notebook.desk import Desk
-    from m3nb.storage import SQLiteExecutionStore
 
 INTERVAL = 0.06
 """Seconds between two looks at the store's `data_version`, which costs some microseconds."""
@@ -16,11 +15,22 @@ INTERVAL = 0.06
 log = logging.getLogger(__name__)
 
 
-class Watcher:
-    """Refreshes desks when the database has changed. Holds a desk only while its execution is unfinished."""
+class Changing(Protocol):
+    """What is watched: a store, or the handle of a form."""
 
-    def __init__(self, store: SQLiteExecutionStore) -> None:
-        self._store = store
+    def data_version(self) -> int:
+        """Another number when something may have changed."""
+
+
+class Watcher:
+    """Refreshes desks when what is watched has changed. Holds a desk only while its execution is unfinished.
+
+    ``interval``: seconds between two looks at ``data_version()``.
+    """
+
+    def __init__(self, watched: Changing, interval: float = INTERVAL) -> None:
+        self._watched = watched
+        self._interval = interval
         self._desks: set[Desk] = set()
         self._lock = threading.Lock()
         self._bell = threading.Event()
@@ -50,18 +60,18 @@ class Watcher:
     def _run(self) -> None:
         seen = None
         while True:
-            rung = self._bell.wait(INTERVAL)
+            rung = self._bell.wait(self._interval)
             self._bell.clear()
             with self._lock:
                 closed = self._closed
                 desks = list(self._desks)
             try:
-                version = self._store.data_version()
+                version = self._watched.data_version()
                 if rung or closed or version != seen:
                     seen = version
                     self._refresh(desks)
             except Exception:  # a busy or unreadable store: the next look may succeed, and somebody waits for it
-                log.debug("the store could not be read", exc_info=True)
+                log.debug("it could not be read", exc_info=True)
             del desks
             with self._lock:
                 if closed or not self._desks:
