@@ -375,6 +375,27 @@ class Managed(RuleBasedStateMachine):
         self.the_lease_ends(ids, False)
         self.claim(store, ids, "heir", True, evidence, True, 30)
 
+    @rule(store=stores, ids=rounds, what=st.sampled_from(["goes on", "fails", "is renewed", "is taken over"]))
+    def changes_behind_its_back(self, store: int, ids: tuple[str, str], what: str) -> None:
+        """A store has seen the round, another one changes it, and the first does what would have been next."""
+        if ids not in self.model:
+            return
+        seen = self.model[ids]
+        self.stores[store].get_round(*ids)
+        if what == "goes on":
+            self.goes_on(1 - store, ids, 1)
+        elif what == "fails":
+            self.fail(1 - store, ids, seen.owner, "cancelled")
+        elif what == "is renewed":
+            self.renew(1 - store, ids, seen.owner, True, 10)
+        else:
+            self.is_taken_over(1 - store, ids, "delivered" if seen.status == "delivery_started" else "not_started")
+        if seen.status == "pending":
+            self.submit(store, ids, "secret", "k2", seen.owner, True)
+        for method, (source, *_) in STEPS.items():
+            if seen.status == source:
+                self.step(store, ids, method, seen.owner, True)
+
     @rule(store=stores, ids=rounds, owner=owners, token=mostly, lease=seconds)
     def renew(self, store: int, ids: tuple[str, str], owner: str, token: bool, lease: float) -> None:
         there, held = self.model.get(ids), self.held(ids, owner, token)
