@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import wide
 from runs import CLASSIC, accept, classic, until, wait_for_round
 
 import m3nb.runtime.recovery as recovery
@@ -47,6 +48,28 @@ def test_close_and_cancel_right_after_submit_never_hang(tmp_path: Path, end: str
     assert store.list_executions(unfinished=True) == ()
     assert store.list_workers() == ()
     assert until(lambda: not classic_servers())
+    store.close()
+
+
+@pytest.mark.parametrize("end", ["close", "cancel"])
+def test_a_thousand_that_end_right_after_their_submission(tmp_path: Path, end: str) -> None:
+    """Five hundred each, ten at a time, ended at every moment of their short life."""
+    store = SQLiteExecutionStore(tmp_path / "runs.sqlite")
+    for attempt in range(50):
+        with MCPTestKit(store=store, env={}) as kit:
+            handles = [wide.submit(kit, wide.in_process(), "wide:one") for _ in range(10)]
+            time.sleep(attempt * 0.01)
+            started = time.monotonic()
+            if end == "cancel":
+                for handle in handles:
+                    handle.cancel()
+                assert {handle.result(timeout=60).outcome.value for handle in handles} == {"cancelled"}
+        if end == "close":
+            assert {handle.result(timeout=1).outcome.value for handle in handles} == {"interrupted"}
+        assert time.monotonic() - started < 60
+    assert store.list_executions(unfinished=True) == ()
+    assert store.list_workers() == ()
+    assert {record.status for record in store.unresolved_rounds()} == set()
     store.close()
 
 

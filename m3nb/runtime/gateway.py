@@ -42,6 +42,9 @@ PAYLOAD_LIMIT = 20_000
 BEAT_SECONDS = 15.0
 """How often a call that lasts reports progress to its agent."""
 
+CLOSE_SECONDS = 1.0
+"""How long requests that are still open may take to end when the gateway closes."""
+
 _GUARD = TransportSecuritySettings(
     enable_dns_rebinding_protection=True,
     allowed_hosts=["127.0.0.1:*"],
@@ -223,6 +226,38 @@ async def _refuse(send: Send, status: int) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+class _Server(uvicorn.Server):
+    """Stops when it is told to: uvicorn looks ten times a second, and then waits for clients that have gone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Through asyncio first: a socket closed under its event loop leaves a number behind that stays deaf when the
+        # next socket gets it.
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        tasks = set(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+        for connection in list(self.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.close()
+
+
 @asynccontextmanager
 async def _listen(app: ASGIApp) -> AsyncIterator[int]:
     """Serve an app on a free loopback port; yields the port."""
@@ -230,25 +265,16 @@ async def _listen(app: ASGIApp) -> AsyncIterator[int]:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
+        server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, ws="none"))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn offers nothing to wait for
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.001)
             yield listener.getsockname()[1]
         finally:
-            server.should_exit = True
-            try:
-                # Cancellation comes again and again from anyio's scopes, and uvicorn must get to its end.
-                with anyio.CancelScope(shield=True):
-                    await task
-            finally:
-                # Through asyncio first: a socket closed under its event loop leaves a number behind that stays deaf
-                # when the next socket gets it.
-                for running in getattr(server, "servers", ()):
-                    running.close()
+            server.stop()
+            # Cancellation comes again and again from anyio's scopes, and the server must get to its end.
+            with anyio.CancelScope(shield=True):
+                await task
     finally:
         listener.close()

@@ -49,6 +49,7 @@ class Worker:
         self._inbox: deque[Job] = deque()
         self._stopping: MCPError | None = None
         self._registered = False
+        self._serving = False
         self._bell: Doorbell | None = None
         self._thread = threading.Thread(target=self._main, name=f"m3nb-{self.id[:13]}", daemon=True)
         self._running: dict[str, Execution] = {}
@@ -91,13 +92,29 @@ class Worker:
     def stop(self, reason: MCPError | None = None, *, seconds: float = UNWIND_SECONDS + 2) -> bool:
         """End every execution and the thread. Returns whether that took no longer than ``seconds``."""
         with self._lock:
-            self._stopping = (
+            reason = self._stopping = (
                 self._stopping or reason or WorkerStopped("the kit or workbench was closed while the execution ran")
             )
+            unstarted = [] if self._serving else [*self._inbox]
+            if not self._serving:
+                self._inbox.clear()
+        if not self._serving:
+            # The thread still loads what it needs, and will find nothing to do.
+            for job in unstarted:
+                with contextlib.suppress(StorageError):
+                    end_unstarted(self._store, job.execution_id, reason)
+            self._sign_off()
+            return True
         self.ring()
         if self._thread is not threading.current_thread():
             self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    def _sign_off(self) -> None:
+        if self._registered:
+            with contextlib.suppress(StorageError):
+                # A row that stays is taken for a dead worker's, and removed as such.
+                self._store.remove_worker(self.id)
 
     def kill(self) -> None:
         """Kill every server process that is left, by process group."""
@@ -116,6 +133,10 @@ class Worker:
 
     async def _serve(self) -> None:
         bell = self._bell = Doorbell(self._store.data_version)
+        with self._lock:
+            if self._stopping is not None:
+                return
+            self._serving = True
         tasks: set[asyncio.Task[None]] = set()
         keeper = asyncio.create_task(self._keep())
         try:
@@ -134,10 +155,7 @@ class Worker:
                 await self._end_unstarted(job, reason)
             if tasks:
                 await asyncio.wait(tasks, timeout=UNWIND_SECONDS + 1)
-            if self._registered:
-                with contextlib.suppress(StorageError):
-                    # A row that stays is taken for a dead worker's, and removed as such.
-                    self._store.remove_worker(self.id)
+            self._sign_off()
 
     async def _run(self, job: Job, bell: Doorbell) -> None:
         if not await until_free(lambda: self._store.claim_execution(job.execution_id, worker_id=self.id)):
