@@ -230,3 +230,20 @@ def test_a_plan_needs_no_store_that_lasts(log: Path) -> None:
         _, again = run(kit, shipping(log), "shipping:book_shipment {}", ADDRESSED)
     assert result.outcome.value == again.outcome.value == "completed"
     assert len(deliveries(log)) == 2
+
+
+def test_what_a_plan_answers_is_not_in_the_file(tmp_path: Path, log: Path) -> None:
+    store = SQLiteExecutionStore(tmp_path / "plan.sqlite", redact="all")
+    secret = {**ADDRESS, "street": "17 Confidential Road"}
+    with MCPTestKit(store=store, env={}) as kit:
+        plan = sequence(expect_form("shipping_address").accept(secret), maybe_form("receipt").accept(secret))
+        handle, result = run(kit, shipping(log), "shipping:book_shipment {}", plan)
+        assert result.outcome.value == "completed", result.error
+        assert deliveries(log) == [{"action": "accept", "content": secret}]
+        assert handle.spec.elicitation == plan
+        [response] = events(handle, "elicitation.response")
+        assert set(response["responses"]["shipping_address"]["content"].values()) == {"[REDACTED]"}
+    store.close()
+    files = list(tmp_path.glob("plan.sqlite*"))
+    assert files
+    assert not any(b"Confidential" in file.read_bytes() for file in files)

@@ -197,10 +197,11 @@ class Coordinator:
             responses = check_responses(pending, plan.answer(requests))
         except ManagedInputValidationError as error:
             raise _does_not_fit(operation, error) from None
+        everything = getattr(self._rounds, "redacts_everything", False)
         answered = {
             "round_id": pending.round_id,
             "answered_by": "plan",
-            "responses": redact_responses(pending, responses, secrets=self._secrets),
+            "responses": redact_responses(pending, responses, secrets=self._secrets, everything=everything),
         }
         self._journal.emit("elicitation.response", answered)
         return AnsweredRound(responses)

@@ -207,13 +207,29 @@ def _command(server: StdioServer, environment: Mapping[str, str], folder: str | 
 def storable(spec: Model) -> dict[str, Any]:
     """The spec as JSON for the store: values of environments and headers are withheld, their names kept.
 
-    The factory of an in-process server is left out: it cannot be stored.
+    So are the answers of a plan; the factory of an in-process server is left out. Raises `ModelValidationError` for
+    a plan that is nested too deeply to be written.
     """
-    dumped: dict[str, Any] = spec.model_dump(mode="json", exclude={"servers": {"__all__": {"server": {"factory"}}}})
+    try:
+        dumped: dict[str, Any] = spec.model_dump(mode="json", exclude={"servers": {"__all__": {"server": {"factory"}}}})
+    except ValueError as error:
+        raise ModelValidationError(
+            f"the specification can't be stored: {error}", details={"operation": "execution.submit"}
+        ) from None
     for binding in dumped.get("servers", ()):
         server = binding.get("server") or {}
         for mapping in ("environment", "headers"):
             for name, value in (server.get(mapping) or {}).items():
                 if not isinstance(value, dict):
                     server[mapping][name] = {"source": "withheld", "name": name}
+    _withhold_answers(dumped.get("elicitation"))
     return dumped
+
+
+def _withhold_answers(plan: dict[str, Any] | None) -> None:
+    if plan is None:
+        return
+    if plan.get("response"):
+        plan["response"] |= {"content": None, "meta": None}
+    for child in plan.get("children", ()):
+        _withhold_answers(child)

@@ -181,12 +181,18 @@ def load_round(row: sqlite3.Row) -> ManagedInputRecord:
     return _trusted(ManagedInputRecord, _UNSET | fields)
 
 
+@lru_cache(_KEPT_ANSWERS)
+def _load_spec(text: str) -> FrozenDict:
+    return load_object(text)
+
+
 def load_execution(row: sqlite3.Row) -> ExecutionRecord:
     """The record of a row of ``executions``."""
     values = _values(row)
     del values["id"]
-    for name in ("spec", "labels"):
-        values[name] = load_object(values[name])
+    # Read at every look of whoever waits for the execution, and large where it holds a plan.
+    values["spec"] = _load_spec(values["spec"])
+    values["labels"] = load_object(values["labels"])
     for name in ("result", "error"):
         values[name] = None if values[name] is None else load_object(values[name])
     values["managed"] = bool(values["managed"])

@@ -106,6 +106,11 @@ class SQLiteManagedInputStore:
         self._secrets = secrets
         self._recent = Recent()
 
+    @property
+    def redacts_everything(self) -> bool:
+        """Whether the store was opened with ``redact="all"``."""
+        return self._everything
+
     def create_round(
         self,
         pending: PendingElicitationRound,
