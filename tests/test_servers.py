@@ -193,8 +193,8 @@ class TestHTTPServersThatFail:
         assert "401" in error.message
         assert "wrong-key" not in str(error)
 
-    def test_it_dies_while_a_person_thinks(self, kit, store) -> None:
-        with wide.over_http() as (url, process):
+    def test_it_dies_while_a_person_thinks(self, kit, store, log) -> None:
+        with wide.over_http(log) as (url, process):
             handle = wide.submit(kit, wide.http(url), "wide:one")
             pending = wait_for_round(handle)
             process.kill()
@@ -204,6 +204,7 @@ class TestHTTPServersThatFail:
         assert error.code == "server_lost"
         record = store.managed_input_store.get_round(handle.execution_id, pending.round_id)
         assert (record.status, record.failure_code) == ("failed", "server_lost")
+        assert deliveries(log) == []
 
     @pytest.mark.parametrize("protocol", ["legacy", "auto"])
     def test_it_dies_during_a_call(self, kit, protocol) -> None:
@@ -245,13 +246,14 @@ def test_a_factory_that_makes_no_server_says_so(kit, factory, part) -> None:
     assert part in result.error.message
 
 
-def test_a_server_that_dies_while_its_question_waits_is_noticed_at_once(kit, store) -> None:
-    handle = wide.submit(kit, wide.stdio(), "wide:one")
+def test_a_server_that_dies_while_its_question_waits_is_noticed_at_once(kit, store, log) -> None:
+    handle = wide.submit(kit, wide.stdio(log), "wide:one")
     pending = wait_for_round(handle)
     wide_children()[0].kill()
     assert handle.result(timeout=10).error.code == "server_lost"
     record = store.managed_input_store.get_round(handle.execution_id, pending.round_id)
     assert (record.status, record.failure_code) == ("failed", "server_lost")
+    assert deliveries(log) == []
 
 
 def test_several_servers_in_one_execution_queue_their_questions(kit, store, tmp_path) -> None:
@@ -283,6 +285,7 @@ def test_nothing_is_left_of_an_execution(kit, log) -> None:
         cancelled.result(timeout=20)
         failed = wide.submit(kit, server, "wide:one", answer_within=0.2)
         assert failed.result(timeout=20).outcome.value == "timed_out"
+    assert len(deliveries(log)) == 2  # one for each that was answered, none for those that were not
     assert until(lambda: not wide_children())
     assert until(lambda: set(listening()) <= before or None, seconds=5)
 
