@@ -25,6 +25,7 @@ from m3nb.frozen import FrozenDict
 from m3nb.runtime.coordinator import rounds_of
 from m3nb.storage import EventRecord, ExecutionRecord, ExecutionStore, ManagedInputStore
 from m3nb.types import (
+    LONGEST,
     ErrorInfo,
     ExecutionId,
     ExecutionOutcome,
@@ -97,7 +98,9 @@ class Watcher:
         self._host = host
         self._lock = threading.Lock()
         self._looks: dict[int, Callable[[], bool]] = {}
+        self._new: list[int] = []
         self._next = 0
+        self._nudges = 0
         self._thread: threading.Thread | None = None
 
     def add(self, look: Callable[[], bool]) -> Callable[[], None]:
@@ -112,13 +115,15 @@ class Watcher:
             closed = self._host.closed
             if not closed:
                 self._looks[number] = look
+                if not self._new:
+                    self._nudges += 1
+                    self._host.signals.announce()
+                self._new.append(number)
                 if self._thread is None or not self._thread.is_alive():
-                    self._thread = threading.Thread(target=self._run, name="m3nb-watcher", daemon=True)
+                    self._thread = threading.Thread(target=self._run, name="m3nb-changes", daemon=True)
                     self._thread.start()
         if closed:
             self._look({number: look})
-        else:
-            self._host.signals.announce()
         return lambda: self._forget(number)
 
     def _forget(self, number: int) -> None:
@@ -126,17 +131,25 @@ class Watcher:
             self._looks.pop(number, None)
 
     def _run(self) -> None:
+        again, last = True, (0, 0)
         while True:
-            seen, version = self._host.signals.count, self._version()
+            version = self._version()
             with self._lock:
+                seen = self._host.signals.count
+                # Newcomers only wake this thread: for the others that is no reason to look.
+                state = (seen - self._nudges, version or 0)
                 closed = self._host.closed
                 looks = dict(self._looks)
-                if closed or not looks:
+                if not (closed or again) and state == last:
+                    looks = {number: looks[number] for number in self._new if number in looks}
+                self._new.clear()
+                ends = closed or not self._looks
+                if ends:
                     # Whoever comes from now on starts a new thread, or finds the kit closed.
                     self._looks.clear()
                     self._thread = None
-            again = self._look(looks)
-            if closed or not looks:
+            again, last = self._look(looks), state
+            if ends:
                 return
             del looks
             while self._host.signals.count == seen:
@@ -353,8 +366,11 @@ class _Subscription:
 
 def check_timeout(timeout: float | None) -> None:
     """Raise unless a wait has an end after its beginning, or none."""
-    if timeout is not None and (not isinstance(timeout, int | float) or not timeout > 0):
-        raise ModelValidationError("timeout must be more than 0 seconds", details={"operation": "execution.result"})
+    if timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout <= LONGEST):
+        raise ModelValidationError(
+            "timeout must be more than 0 seconds and at most ten years: None waits as long as it takes",
+            details={"operation": "execution.result"},
+        )
 
 
 def too_late(execution_id: str, timeout: float | None) -> OperationTimeout:

@@ -235,9 +235,14 @@ def test_handles_of_executions_that_take_no_answers(kit) -> None:
     assert handle.pending_elicitation() is None
     with pytest.raises(ModelValidationError, match="fail"):
         handle.respond_elicitation("r", {}, idempotency_key="k")
-    for timeout in (0, -1):
+    for timeout in (0, -1, float("nan"), 10**400, "1"):
         with pytest.raises(ModelValidationError):
             handle.result(timeout=timeout)
+    for wrong in (5, None):
+        with pytest.raises(TypeError, match="callback"):
+            handle.on_event(wrong)
+    with pytest.raises(ModelValidationError, match="after_sequence"):
+        next(handle.events(after_sequence="1"))
     handle.result(timeout=20)
 
 
