@@ -140,7 +140,8 @@ def test_one_cell_that_submits_shows_and_waits(notebook: Callable[..., Notebook]
     cells = quickstart_cells()
     page = notebook([cells[0], cells[1].removesuffix("\nrun") + f"\nresult = {wait}", "print('NEXT', result.outcome)"])
     page.run_all()
-    page.page.wait_for_timeout(2_000)  # as slow as a person
+    form(page)
+    page.page.wait_for_timeout(5_000)  # as slow as a person
     answer(page, 1)
     page.output(2, "NEXT completed")
     assert len(deliveries(page.folder / "shipping.log")) == 1
