@@ -30,6 +30,7 @@ def question(
     common: dict[str, Any] = {
         "request_key": key,
         "message": params.message,
+        "task": None if params.task is None else params.task.model_dump(mode="json", by_alias=True, exclude_none=True),
         "server": operation.server,
         "operation_kind": operation.kind,
         "operation_name": operation.name,
