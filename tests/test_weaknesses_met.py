@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import pickle
@@ -254,6 +255,21 @@ def test_23_a_plain_install_suffices(tmp_path: Path) -> None:
         [sys.executable, "-c", PLAIN, *arguments], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout.split() == ["completed"], done.stderr
+
+
+def test_23_every_import_is_brought_by_a_plain_install() -> None:
+    """Also those inside of functions. Only the demo opens a notebook, and says what to install for it."""
+    ours, homes = installed_by_us(), packages_distributions()
+    foreign: dict[str, set[str]] = {}
+    for path in (ROOT / "m3nb").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"m3nb"}:
+                if not {home.lower().replace("_", "-") for home in homes.get(name, [name])} & ours:
+                    foreign.setdefault(str(path.relative_to(ROOT)), set()).add(name)
+    assert set(foreign) <= {"m3nb/notebook/demo.py"}, foreign
 
 
 def test_24_what_was_said_can_be_purged(tmp_path: Path) -> None:
