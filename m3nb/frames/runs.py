@@ -104,7 +104,8 @@ def events(source: Source) -> pd.DataFrame:
     - ``from_status``, ``to_status`` (ordered category, as in `rounds`): of a round; an attempt that the store refused
       has no ``to_status``
     - ``payload`` (string): JSON text; of a round the detail (why an attempt was refused), often ``<NA>``
-    - ``sequence`` (Int64): the place in its own history, from 0
+    - ``sequence`` (Int64): the place in its own history, from 0. Some things are reported a moment after they happened,
+      so it is not always the order of time
     - ``owner_id`` (string): who held the round; ``round_id``, ``execution_id`` (string)
 
     Answers inside payloads are redacted as in `answers`; arguments and results of calls are as they were sent, except
@@ -146,7 +147,8 @@ def _events(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["source"] == "round"
     }
     for row in rows:
-        if row["source"] == "execution":
+        # Most events concern nobody in particular, and parsing is most of the work.
+        if row["source"] == "execution" and ('"server":' in row["payload"] or '"round_id":' in row["payload"]):
             payload = json.loads(row["payload"])
             row["round_id"] = text(payload.get("round_id"))
             who = _concerned(payload)
