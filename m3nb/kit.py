@@ -16,7 +16,7 @@ from m3nb.errors import KitClosed, MCPError, ModelValidationError, UnsupportedFe
 from m3nb.handles import ExecutionHandle, Host
 from m3nb.plans import ElicitationPlan
 from m3nb.runtime.execution import Job
-from m3nb.runtime.launch import resolve, storable
+from m3nb.runtime.launch import Launch, resolve, storable
 from m3nb.runtime.worker import Worker, end_unstarted
 from m3nb.storage import ExecutionStore, InMemoryExecutionStore, SQLiteExecutionStore
 from m3nb.types import (
@@ -33,7 +33,6 @@ from m3nb.types import (
     OpenCode,
     Pi,
     Scripted,
-    SecretReference,
     Server,
     ServerBinding,
     StdioServer,
@@ -183,12 +182,13 @@ class MCPTestKit:
         self._open()
         managed = self._check(spec, human_input)
         assert isinstance(spec, AgentSpec)
-        return Submission(f"execution-{uuid.uuid4().hex}", spec, human_input, managed)
+        launches = resolve(spec, cwd=self._cwd)
+        return Submission(f"execution-{uuid.uuid4().hex}", spec, human_input, managed, launches)
 
     def _start(self, submission: Submission) -> ExecutionHandle:
         """Find the servers, store the execution and hand it to the worker."""
         execution_id, spec, managed = submission.execution_id, submission.spec, submission.managed
-        launches = resolve(spec, cwd=self._cwd)
+        launches = tuple(launch.located() for launch in submission.launches)
         self._worker.register()
         if isinstance(self.store, SQLiteExecutionStore):
             self.store.set_secrets(execution_id, [secret for launch in launches for secret in launch.secrets])
@@ -235,7 +235,6 @@ class MCPTestKit:
         if managed and not hasattr(self.store, "resolve_managed_input_store"):
             raise _invalid('human_input="managed" needs a store that lasts: MCPTestKit(store=SQLiteExecutionStore(…))')
         _refuse_unserved(spec)
-        _check_servers(spec)
         _check_tools(spec)
         return managed
 
@@ -257,12 +256,13 @@ class MCPTestKit:
 
 @dataclass(frozen=True)
 class Submission:
-    """A checked submission, and the id its execution will have."""
+    """A checked submission, and the id its execution will have. The servers are not looked for yet."""
 
     execution_id: str
     spec: AgentSpec
     human_input: HumanInput
     managed: bool
+    launches: tuple[Launch, ...]
 
 
 HandleT = TypeVar("HandleT", covariant=True)
@@ -402,27 +402,6 @@ def _bind(item: Server | ServerBinding) -> ServerBinding:
     raise _invalid(
         f"a server is a StdioServer, HTTPServer, InProcessServer or ServerBinding, not {type(item).__name__}"
     )
-
-
-def _check_servers(spec: AgentSpec) -> None:
-    names = [binding.selector for binding in spec.servers]
-    if len(set(names)) < len(names):
-        raise _invalid(f"two servers are called {max(names, key=names.count)!r}: give one of them an alias")
-    for binding in spec.servers:
-        server = binding.server
-        if server is None:
-            raise UnsupportedFeature(f"{binding.selector}: a server profile is not served: give the server itself")
-        given: Mapping[str, str | SecretReference] = {}
-        if isinstance(server, StdioServer):
-            given = server.environment
-        elif isinstance(server, HTTPServer):
-            given = server.headers
-        for name, value in given.items():
-            if isinstance(value, SecretReference) and value.source == "environment" and value.name not in os.environ:
-                raise _invalid(
-                    f"{binding.selector}: the environment variable {value.name} (for {name}) is not set: "
-                    "set it before submitting"
-                )
 
 
 def _check_tools(spec: AgentSpec) -> None:

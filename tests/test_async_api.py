@@ -32,7 +32,7 @@ from m3nb import (
     ServerError,
     UnsupportedFeature,
 )
-from m3nb.types import CallTool, SecretReference, ServerBinding, TraceEvent
+from m3nb.types import CallTool, HTTPServer, SecretReference, ServerBinding, TraceEvent
 
 # The contract
 
@@ -148,6 +148,7 @@ def test_an_existing_execution_is_found_again(store) -> None:
         ({"tools": ("other:plain",)}, "fail", ModelValidationError, "other:plain"),
         ({"servers": (ServerBinding(server=classic()),) * 2}, "fail", ModelValidationError, "two servers"),
         ({"servers": (ServerBinding(profile="classic"),)}, "fail", UnsupportedFeature, "profile"),
+        ({"server": HTTPServer(name="classic", url="ftp://host")}, "fail", ModelValidationError, "http"),
         (
             {"server": classic(environment={"KEY": SecretReference(name="NO_SUCH_VARIABLE")})},
             "fail",

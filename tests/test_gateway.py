@@ -36,7 +36,7 @@ async def door(
     binding = ServerBinding(server=server or classic())
     spec = AgentSpec(harness=Scripted(), message="go", servers=(binding,), tools=tools)
     store.create_execution("e", spec={}, worker_id="w", managed=False, labels={})
-    job = Job("e", spec, resolve(spec), "fail")
+    job = Job("e", spec, tuple(launch.located() for launch in resolve(spec)), "fail")
     bell = Doorbell(store.data_version)
     execution = Execution(job, store=store, rounds=None, bell=bell, announce=lambda: None)
     journal = Journal(store, "e", lambda: None)

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,6 +37,10 @@ class Launch:
     protocol: str = "auto"
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
+    def located(self) -> Launch:
+        """The same, with whatever has to be looked for on the disk."""
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
 class StdioLaunch(Launch):
@@ -46,6 +50,14 @@ class StdioLaunch(Launch):
     args: tuple[str, ...]
     cwd: str | None
     environment: Mapping[str, str] = field(repr=False)
+
+    def located(self) -> StdioLaunch:
+        """Where the command and its folder are.
+
+        Raises `ModelValidationError` for a folder that can't be one, `ServerError` for a command that is not there.
+        """
+        folder = _folder(self.cwd, self.selector)
+        return replace(self, cwd=folder, command=_command(self, folder))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +76,10 @@ class InProcessLaunch(Launch):
 
 
 def resolve(spec: AgentSpec, *, cwd: str | None = None) -> tuple[Launch, ...]:
-    """Resolve every server of a spec in this process.
+    """What this process knows about every server of a spec, without looking at the disk: see `Launch.located`.
 
     Raises `UnsupportedFeature` for a server profile, `ModelValidationError` for a secret that is not set, a URL that
-    can't be used or two servers of one name, `ServerError` for a command that is not there.
+    can't be used or two servers of one name.
     """
     launches = tuple(_resolve(binding, spec, cwd) for binding in spec.servers)
     names = [launch.selector for launch in launches]
@@ -96,14 +108,13 @@ def _resolve(binding: ServerBinding, spec: AgentSpec, cwd: str | None) -> Launch
 
 def _stdio(server: StdioServer, selector: str, protocol: str, cwd: str | None) -> StdioLaunch:
     environment = _values(selector, server.environment)
-    folder = _folder(server.cwd or cwd, selector)
     return StdioLaunch(
         selector=selector,
         protocol=protocol,
         secrets=_secrets(server.environment, environment),
-        command=_command(server, environment, folder),
+        command=server.command,
         args=server.args,
-        cwd=folder,
+        cwd=server.cwd or cwd,
         environment=environment,
     )
 
@@ -191,15 +202,15 @@ def _value(server: str, name: str, value: str | SecretReference) -> str:
     return os.environ[value.name]
 
 
-def _command(server: StdioServer, environment: Mapping[str, str], folder: str | None) -> str:
+def _command(server: StdioLaunch, folder: str | None) -> str:
     command = os.path.expanduser(server.command)
     if os.path.dirname(command):
         command = os.path.join(folder or "", command)
-    found = shutil.which(command, path=environment.get("PATH"))
+    found = shutil.which(command, path=server.environment.get("PATH"))
     if found is None:
         raise ServerError(
-            f"{server.name}: the command {server.command!r} was not found: check its spelling and PATH",
-            details={"server": server.name, "command": server.command},
+            f"{server.selector}: the command {server.command!r} was not found: check its spelling and PATH",
+            details={"server": server.selector, "command": server.command},
         )
     return os.path.abspath(found)
 

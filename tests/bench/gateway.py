@@ -74,9 +74,11 @@ async def through(stack: AsyncExitStack, store: SQLiteExecutionStore) -> Client:
     """A client of the gateway before the same stdio server."""
     server = StdioServer(name="asking", command=sys.executable, args=(str(SERVER),))
     spec = AgentSpec(harness=Scripted(), message="go", servers=(ServerBinding(server=server),))
-    store.register_worker(worker_id="w", kind="embedded", pid=os.getpid(), version="0", prefix=sys.prefix, lease_seconds=600)
+    store.register_worker(
+        worker_id="w", kind="embedded", pid=os.getpid(), version="0", prefix=sys.prefix, lease_seconds=600
+    )
     store.create_execution("e", spec={}, worker_id="w", managed=False, labels={})
-    job = Job("e", spec, resolve(spec), "fail")
+    job = Job("e", spec, tuple(launch.located() for launch in resolve(spec)), "fail")
     bell = Doorbell(store.data_version)
     execution = Execution(job, store=store, rounds=None, bell=bell, announce=lambda: None)
     connected = await stack.enter_async_context(upstream.connect(job.launches[0], execution.coordinator))
