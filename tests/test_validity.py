@@ -17,8 +17,8 @@ from m3nb.elicitation import ElicitationResponse, FormElicitationRequest
 from m3nb.errors import InvalidSchemaError, ManagedInputValidationError
 from m3nb.validity import BUDGET_SECONDS, check_content, check_responses, check_schema, unchecked_patterns
 
-SLACK = 1.5
-"""Seconds a loaded machine may add to the budget."""
+SLACK = 1.5  # of processor time: how long that takes is up to whatever else runs
+"""Seconds that may be added to the budget."""
 
 
 def told(schema: Any, content: Any) -> list[tuple[str, str, str]]:
@@ -316,10 +316,10 @@ def test_a_round_with_a_broken_schema_can_be_declined_but_not_accepted() -> None
 
 def assert_out_of_budget(schema: Any, content: Any) -> None:
     check_schema(form(schema))
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(ManagedInputValidationError, match="could not be checked within 1 s"):
         check_content(form(schema), content)
-    assert time.monotonic() - begin < BUDGET_SECONDS + SLACK
+    assert time.process_time() - begin < BUDGET_SECONDS + SLACK
 
 
 @pytest.mark.parametrize("pattern", ["^(a|aa)+$", "(a+a+)+b", "^(a|a?)+$"])
@@ -328,9 +328,9 @@ def test_a_pattern_that_runs_wild_ends_with_the_budget(pattern: str) -> None:
 
 
 def test_nested_quantifiers_are_decided_or_refused_in_time() -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     assert one_field({"pattern": "^(a+)+$"}, "a" * 40 + "!") == ["must match the pattern ^(a+)+$"]
-    assert time.monotonic() - begin < BUDGET_SECONDS + SLACK
+    assert time.process_time() - begin < BUDGET_SECONDS + SLACK
 
 
 def test_patterns_of_names_run_out_of_the_budget_too() -> None:
@@ -349,10 +349,10 @@ def test_a_fan_out_of_references_ends_with_the_budget() -> None:
 def test_many_answers_share_one_budget() -> None:
     schema = {"properties": {"x": {"pattern": "^(a|aa)+$"}}}
     round_ = pending(*(form(schema, f"k{n}") for n in range(4)))
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(ManagedInputValidationError):
         check_responses(round_, {f"k{n}": accept(x="a" * 5000 + "!") for n in range(4)})
-    assert time.monotonic() - begin < BUDGET_SECONDS + SLACK
+    assert time.process_time() - begin < BUDGET_SECONDS + SLACK
 
 
 def test_twenty_thousand_items_are_compared_at_once() -> None:
