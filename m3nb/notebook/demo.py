@@ -48,6 +48,8 @@ def answer(database: Path, *, seconds: float = ANSWER_SECONDS) -> str:
 
     Raises `OperationTimeout` when none appears within ``seconds``.
     """
+    # The validator takes a second to load: before the round is there, while the cell does not wait yet.
+    import m3nb.validity.keywords  # noqa: F401
     from m3nb.elicitation import ElicitationResponse
     from m3nb.storage import SQLiteExecutionStore
 
