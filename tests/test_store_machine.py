@@ -474,7 +474,7 @@ class Managed(RuleBasedStateMachine):
 TestManaged = Managed.TestCase
 TestManaged.settings = settings(
     max_examples=EXAMPLES,
-    stateful_step_count=20,
+    stateful_step_count=16,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -17,8 +17,8 @@ from m3nb.elicitation import ElicitationResponse, FormElicitationRequest
 from m3nb.errors import InvalidSchemaError, ManagedInputValidationError
 from m3nb.validity import BUDGET_SECONDS, check_content, check_responses, check_schema, unchecked_patterns
 
-SLACK = 1.5  # of processor time: how long that takes is up to whatever else runs
-"""Seconds that may be added to the budget."""
+SLACK = 1.5
+"""Seconds of processor time that may be added to the budget; how long that takes is up to whatever else runs."""
 
 
 def told(schema: Any, content: Any) -> list[tuple[str, str, str]]:
