@@ -2,8 +2,11 @@
 
 No SDK: one would rewrite the schemas. ``case_server.py FOLDER legacy|2026-07-28`` speaks over its standard streams;
 ``case_server.py FOLDER http`` listens on 127.0.0.1, prints its port and serves ``/legacy/RUN`` and ``/2026-07-28/RUN``
-for any RUN. Every case is the tool ``<id>``, the prompt ``<id>`` and the resource ``case://<id>``; the template
-``any://{id}`` reads each of them too.
+for any RUN.
+
+Every case is the tool ``<id>``, the prompt ``<id>`` and the resource ``case://<id>``; the template ``any://{id}`` reads
+each of them too. Two members that no file of the cases has: ``for_ever`` asks the first round again and again,
+``early`` says that a URL is done before it was consented to.
 
 With CASE_LOG set, what arrives is appended to that file, one JSON object a line, members as they were received:
 
@@ -21,6 +24,7 @@ import base64
 import json
 import os
 import queue
+import socket
 import sys
 import threading
 import time
@@ -188,15 +192,22 @@ class Session:
         asked = f"ask-{uuid.uuid4().hex}"
         box = self.waiting[asked] = queue.Queue()
         send({"jsonrpc": "2.0", "id": asked, "method": "elicitation/create", "params": params})
+        if case.get("early"):
+            self.follow_up(case, send)
         reply = box.get()
         log(self.run, "answer", case=case["id"], asked=asked, message=reply)
         if "error" in reply:
             raise Refusal(-32603, f"could not ask: {reply['error']['message']}")
-        for followup in case.get("followups", ()):
-            self.say_complete(case["id"], followup["params"]["elicitationId"], send)
-            self.say_complete(case["id"], followup["params"]["elicitationId"], send)
-            self.say_complete(case["id"], "an id that nobody knows", send)
+        if not case.get("early"):
+            self.follow_up(case, send)
         return None
+
+    def follow_up(self, case: Message, send: Send) -> None:
+        """Say what a case says afterwards, say it again, and of an id that nobody knows."""
+        for followup in case.get("followups", ()):
+            known = followup["params"]["elicitationId"]
+            for elicitation in (known, known, "an id that nobody knows"):
+                self.say_complete(case["id"], elicitation, send)
 
     def refuse_once(self, case: Message) -> None:
         if case["id"] in self.refused:
@@ -244,7 +255,7 @@ class Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         # Headers and body are two writes; Nagle would hold the second back for 40 ms.
-        self.connection.setsockopt(6, 1, 1)
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
