@@ -22,7 +22,7 @@ from m3nb.errors import (
     StorageError,
 )
 from m3nb.frozen import FrozenDict
-from m3nb.runtime.coordinator import rounds_of
+from m3nb.runtime.coordinator import open_rounds, rounds_of
 from m3nb.storage import EventRecord, ExecutionRecord, ExecutionStore, ManagedInputStore
 from m3nb.types import (
     LONGEST,
@@ -212,7 +212,7 @@ class ExecutionHandle:
         rounds = self._host.rounds
         if not self._managed or rounds is None:
             return None
-        pending = [record.pending for record in rounds.list_rounds(self.execution_id) if record.status == "pending"]
+        pending = [record.pending for record in open_rounds(rounds, self.execution_id) if record.status == "pending"]
         if len(pending) > 1:
             ids = [round_.round_id for round_ in pending]
             raise ManagedInputStateError(

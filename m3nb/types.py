@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from enum import StrEnum
 from html import escape
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, RootModel, SkipValidation, model_validator
+from pydantic import Field, RootModel, SkipValidation, field_validator, model_validator
 
 from m3nb.elicitation import Model, Text
 from m3nb.frozen import EMPTY, JsonObject, JsonValue
@@ -61,15 +62,33 @@ class SecretReference(Model):
     name: Text
 
 
-class _HidesValues(Model):
-    """Shows the names of a mapping of possibly secret values, never the values."""
+class _Server(Model):
+    """Names the field that was meant, and shows the names of possibly secret values, never the values."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, given: Any) -> Any:
+        for name in given if isinstance(given, Mapping) else ():
+            if name not in cls.model_fields:
+                begins = [field for field in cls.model_fields if field.startswith(str(name))]
+                near = begins or get_close_matches(str(name), cls.model_fields, n=1)
+                hint = f": did you mean {near[0]}?" if near else f": it has {', '.join(cls.model_fields)}"
+                raise ValueError(f"{cls.__name__} has no field {name!r}{hint}")
+        return given
+
+    @field_validator("args", mode="before", check_fields=False)
+    @classmethod
+    def _separate(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            raise ValueError(f"args is a list: write {given.split()!r}")
+        return given
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield (name, sorted(value)) if name in ("environment", "headers") else (name, value)
 
 
-class StdioServer(_HidesValues):
+class StdioServer(_Server):
     """An MCP server that is started as a subprocess and spoken to over its standard streams.
 
     ``environment`` is added to a small safe base (PATH, HOME, …). ``protocol`` chooses the era for this server.
@@ -85,7 +104,7 @@ class StdioServer(_HidesValues):
     kind: Literal["stdio"] = "stdio"
 
 
-class HTTPServer(_HidesValues):
+class HTTPServer(_Server):
     """An MCP server reached over streamable HTTP."""
 
     name: ServerName
@@ -97,7 +116,7 @@ class HTTPServer(_HidesValues):
     kind: Literal["streamable_http"] = "streamable_http"
 
 
-class InProcessServer(Model):
+class InProcessServer(_Server):
     """An MCP server made by ``factory`` in the worker's own process. It cannot be stored."""
 
     name: ServerName

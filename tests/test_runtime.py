@@ -268,6 +268,8 @@ def test_only_selected_tools_can_be_called(kit) -> None:
         ('plain {"n": 1}', "write classic:plain"),
         ("classic:plain {broken", "nothing to call"),
         ("classic:plain {broken}", "no JSON object"),
+        ('classic:plain {"a": "\\ud800"}', "can't be sent"),
+        ('prompt classic:plain {"n": 1}', "must be text"),
     ],
 )
 def test_a_script_that_means_a_call_but_is_none_says_so(kit, prompt, part) -> None:

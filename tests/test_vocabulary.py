@@ -22,8 +22,10 @@ SPEC_NAMES = {
         "ElicitationResponse MCPTestKit FormElicitationRequest UrlElicitationRequest PendingElicitationRound "
         "ElicitationPlan expect_form expect_url maybe_form maybe_url sequence optional one_of round_of ExecutionHandle "
         "StdioServer HTTPServer InProcessServer ExecutionOutcome ExecutionResult OperationTimeout OperationCancelled "
-        "ModelValidationError KitClosed UnsupportedFeature Codex ClaudeCode OpenCode Pi ACPAgent __version__ Workbench"
+        "ModelValidationError KitClosed UnsupportedFeature Codex ClaudeCode OpenCode Pi ACPAgent __version__ Workbench "
+        "AsyncMCPTestKit form executions requests events rounds answers"
     ),
+    "m3nb.async_api": "AsyncMCPTestKit",
     "m3nb.storage": (
         "SQLiteExecutionStore SQLiteManagedInputStore InMemoryExecutionStore ManagedInputStore ManagedInputRecord "
         "ManagedInputLease ManagedInputStatus"
@@ -187,3 +189,18 @@ def test_plans_are_complete_when_every_request_has_an_answer() -> None:
         m3nb.round_of(m3nb.expect_form("a"), m3nb.expect_form("b"))
     with pytest.raises(ValidationError, match="at least two"):
         m3nb.one_of(m3nb.expect_form("a").cancel())
+
+
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [
+        (lambda: m3nb.StdioServer(name="x", comand="y"), "no field 'comand': did you mean command?"),
+        (lambda: m3nb.StdioServer(name="x", command="y", env={}), "did you mean environment?"),
+        (lambda: m3nb.StdioServer(name="x", command="y", args="a b"), r"write \['a', 'b'\]"),
+        (lambda: m3nb.HTTPServer(name="x", url="http://y", header={}), "did you mean headers?"),
+        (lambda: m3nb.InProcessServer(name="x", maker=print), "it has name, factory"),
+    ],
+)
+def test_a_field_that_a_server_does_not_have_says_which_was_meant(make, part) -> None:
+    with pytest.raises(ValueError, match=part):
+        make()

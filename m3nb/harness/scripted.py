@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from m3nb.elicitation import OperationKind
 from m3nb.errors import AgentError
+from m3nb.frozen import freeze
 from m3nb.harness import AgentOutcome, AgentTask, Endpoint
 
 if TYPE_CHECKING:
@@ -121,6 +122,10 @@ def _arguments(text: str | None, line: int) -> dict[str, Any]:
         raise AgentError(f"line {line} of the prompt: the arguments are no JSON object ({error})") from None
     if not isinstance(arguments, dict):
         raise AgentError(f"line {line} of the prompt: the arguments are no JSON object")
+    try:
+        freeze(arguments)
+    except ValueError as error:
+        raise AgentError(f"line {line} of the prompt: the arguments can't be sent ({error})") from None
     return arguments
 
 

@@ -42,7 +42,7 @@ from m3nb.redaction import redact_responses
 from m3nb.runtime.clock import ActiveClock
 from m3nb.runtime.doorbell import Doorbell
 from m3nb.runtime.journal import Journal, until_free
-from m3nb.storage import ExecutionStore, ManagedInputRecord, ManagedInputStore
+from m3nb.storage import ExecutionStore, ManagedInputRecord, ManagedInputStore, SQLiteManagedInputStore
 from m3nb.types import ExecutionStatus, HumanInput
 from m3nb.validity import check_responses, check_schema
 
@@ -56,6 +56,13 @@ def rounds_of(store: ExecutionStore) -> ManagedInputStore | None:
     """The managed-input store that an execution store resolves, or None for one that has none."""
     resolve = getattr(store, "resolve_managed_input_store", None)
     return None if resolve is None else cast(ManagedInputStore, resolve())
+
+
+def open_rounds(rounds: ManagedInputStore, execution_id: str) -> tuple[ManagedInputRecord, ...]:
+    """The rounds of an execution that are neither resolved nor failed; our own store finds them by an index."""
+    if isinstance(rounds, SQLiteManagedInputStore):
+        return rounds.open_rounds(execution_id)
+    return tuple(record for record in rounds.list_rounds(execution_id) if record.status in _OPEN)
 
 
 @dataclass(frozen=True)
@@ -355,7 +362,7 @@ class Coordinator:
     def fail_open_rounds(self, error: MCPError) -> None:
         """End every round of the execution that is still open."""
         if self._rounds is not None:
-            for record in self._rounds.list_rounds(self.execution_id):
+            for record in open_rounds(self._rounds, self.execution_id):
                 self.fail_round(record, error)
 
     def first_failure(self) -> ManagedInputRecord | None:

@@ -179,9 +179,16 @@ class SQLiteManagedInputStore:
 
     def list_rounds(self, execution_id: str) -> tuple[ManagedInputRecord, ...]:
         """See `ManagedInputStore.list_rounds`."""
+        return self._rounds("rounds", execution_id)
+
+    def open_rounds(self, execution_id: str) -> tuple[ManagedInputRecord, ...]:
+        """The rounds that are neither resolved nor failed, in their order. However many there were, this is quick."""
+        return self._rounds("open_rounds", execution_id)
+
+    def _rounds(self, query: str, execution_id: str) -> tuple[ManagedInputRecord, ...]:
         check_texts(_INVALID, execution_id=execution_id)
         rows: list[sqlite3.Row] = self._tables.read(
-            lambda connection: connection.execute(_SQL["rounds"], (execution_id,)).fetchall(), []
+            lambda connection: connection.execute(_SQL[query], (execution_id,)).fetchall(), []
         )
         return tuple(load_round(row) for row in rows)
 

@@ -7,6 +7,10 @@ SELECT * FROM rounds WHERE execution_id = ? AND round_index = ?
 -- name: rounds
 SELECT * FROM rounds WHERE execution_id = ? ORDER BY round_index
 
+-- name: open_rounds
+SELECT * FROM rounds
+WHERE execution_id = ? AND status NOT IN ('resolved', 'failed') ORDER BY round_index
+
 -- name: redacted
 SELECT redacted FROM rounds WHERE execution_id = ? AND round_id = ?
 
