@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ServerError as ServerError,
         StorageBusy as StorageBusy,
         StorageError as StorageError,
+        UnsafeUrlError as UnsafeUrlError,
         UnsupportedFeature as UnsupportedFeature,
         WorkerStopped as WorkerStopped,
     )
@@ -106,7 +107,7 @@ _ROOMS = {
         "AgentError ElicitationExpectationError ElicitationRoundLimitError HumanInputRequired InvalidSchemaError "
         "KitClosed ManagedInputConflict ManagedInputError ManagedInputRecoveryError ManagedInputStateError "
         "ManagedInputValidationError MCPError ModelValidationError NoFrontEnd OperationCancelled OperationTimeout "
-        "ServerError StorageBusy StorageError UnsupportedFeature WorkerStopped"
+        "ServerError StorageBusy StorageError UnsafeUrlError UnsupportedFeature WorkerStopped"
     ),
     "m3nb.frames": "answers events executions requests rounds",
     "m3nb.handles": "ExecutionHandle",

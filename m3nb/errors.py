@@ -122,6 +122,12 @@ class InvalidSchemaError(MCPError):
     code = "invalid_schema"
 
 
+class UnsafeUrlError(MCPError):
+    """A server asked a person to open what is no web address. ``details`` holds ``request_key`` and ``scheme``."""
+
+    code = "unsafe_url"
+
+
 class StorageError(MCPError):
     """The database file cannot be used: a symlink, a directory, a foreign or damaged file, an older SQLite."""
 

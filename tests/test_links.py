@@ -99,7 +99,7 @@ def test_consent_and_nothing_else_is_sent(wb: Workbench, shop: Shop, action: str
 
 
 def test_what_is_no_link_cannot_be_accepted_by_a_message_either(wb: Workbench, shop: Shop) -> None:
-    run, page = start(wb, shop, visit("javascript:alert(1)"))
+    run, page = start(wb, shop, visit("https://0x7f.1/login"))
     page.wait_for_round()
     (invalid,) = answer(page, elicitation="accept")
     assert invalid["kind"] == "invalid"
@@ -109,6 +109,17 @@ def test_what_is_no_link_cannot_be_accepted_by_a_message_either(wb: Workbench, s
     answer(page, elicitation="decline")
     run.result(timeout=30)
     assert shop.answers == [("decline", None)]
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "file:///etc/passwd", "\tJAVA\nSCRIPT:x", "example.com/login"])
+def test_what_is_no_web_address_is_never_put_to_a_person(wb: Workbench, shop: Shop, url: str) -> None:
+    run, _ = start(wb, shop, visit(url))
+    result = run.result(timeout=30)
+    assert result.error is not None
+    assert result.error.code == "unsafe_url"
+    assert shop.answers == []
+    [record] = wb.store.managed_input_store.list_rounds(run.execution_id)
+    assert (record.status, record.failure_code) == ("failed", "unsafe_url")
 
 
 def test_the_server_says_that_it_is_done_and_the_person_still_answers(wb: Workbench, shop: Shop) -> None:

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypedDict
 from m3nb.elicitation import FormElicitationRequest, UrlElicitationRequest
 from m3nb.forms.layout import layout, refused
 from m3nb.forms.shapes import Control, Shape, json_text, text_of
-from m3nb.forms.urls import UrlParts, take_apart
 from m3nb.forms.values import RawValue, raw_of
 from m3nb.validity import unchecked_patterns
+from m3nb.validity.urls import UrlParts, take_apart
 
 
 class Option(TypedDict):

@@ -35,6 +35,7 @@ from m3nb.errors import (
     MCPError,
     OperationCancelled,
     OperationTimeout,
+    UnsafeUrlError,
 )
 from m3nb.matching import PlanMatcher
 from m3nb.plans import ElicitationPlan
@@ -45,6 +46,7 @@ from m3nb.runtime.journal import Journal, until_free
 from m3nb.storage import ExecutionStore, ManagedInputRecord, ManagedInputStore, SQLiteManagedInputStore
 from m3nb.types import ExecutionStatus, HumanInput
 from m3nb.validity import check_responses, check_schema
+from m3nb.validity.urls import check_scheme
 
 LEASE_SECONDS = 30.0
 """How long a worker's claim on a round lives; the worker renews it at a third of that."""
@@ -149,6 +151,7 @@ class Coordinator:
         self._turn = asyncio.Lock()
         self._next_index = 0
         self._pending = 0
+        self._early: set[tuple[str, str]] = set()
         self.ending: MCPError | None = None
 
     async def await_round(
@@ -199,7 +202,7 @@ class Coordinator:
         asked = _request_event(pending, self._next_index)
         self._next_index += 1
         self._journal.emit("elicitation.request", asked)
-        _check_schemas(requests)
+        _check_requests(requests)
         try:
             responses = check_responses(pending, plan.answer(requests))
         except ManagedInputValidationError as error:
@@ -260,9 +263,10 @@ class Coordinator:
         record = await until_free(create)
         self._next_index += 1
         self._journal.emit("elicitation.request", _request_event(pending, record.round_index))
+        self._early = {said for said in self._early if not self._emit_completed(pending, *said)}
         try:
-            _check_schemas(requests)
-        except InvalidSchemaError as error:
+            _check_requests(requests)
+        except (InvalidSchemaError, UnsafeUrlError) as error:
             self.fail_round(record, error)
             raise
         return record
@@ -377,12 +381,18 @@ class Coordinator:
             return
         rounds = self._rounds
         for record in reversed(await until_free(lambda: rounds.list_rounds(self.execution_id))):
-            for key, request in record.pending.requests.items():
-                if record.pending.server == server and getattr(request, "elicitation_id", None) == elicitation_id:
-                    about = {"server": server, "round_id": record.round_id, "request_key": key}
-                    event = {**about, "elicitation_id": elicitation_id}
-                    self._journal.emit("elicitation.complete", event)
-                    return
+            if self._emit_completed(record.pending, server, elicitation_id):
+                return
+        # Said before its round was stored.
+        self._early.add((server, elicitation_id))
+
+    def _emit_completed(self, pending: PendingElicitationRound, server: str, elicitation_id: str) -> bool:
+        for key, request in pending.requests.items():
+            if pending.server == server and getattr(request, "elicitation_id", None) == elicitation_id:
+                about = {"server": server, "round_id": pending.round_id, "request_key": key}
+                self._journal.emit("elicitation.complete", {**about, "elicitation_id": elicitation_id})
+                return True
+        return False
 
     def running_again(self) -> None:
         """Say that the agent works on, unless another call's question is waiting by now."""
@@ -400,10 +410,12 @@ def _late(record: ManagedInputRecord, deadline: datetime | None) -> bool:
     return deadline is not None and at is not None and at > deadline
 
 
-def _check_schemas(requests: Mapping[str, ElicitationRequest]) -> None:
+def _check_requests(requests: Mapping[str, ElicitationRequest]) -> None:
     for request in requests.values():
         if isinstance(request, FormElicitationRequest):
             check_schema(request)
+        else:
+            check_scheme(request)
 
 
 def _request_event(pending: PendingElicitationRound, round_index: int) -> dict[str, Any]:

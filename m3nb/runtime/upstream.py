@@ -14,7 +14,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError as ProtocolError
 from pydantic import ValidationError
 
-from m3nb.errors import InvalidSchemaError, MCPError, ServerError
+from m3nb.errors import InvalidSchemaError, MCPError, ServerError, UnsafeUrlError
 from m3nb.runtime import wire
 from m3nb.runtime.asking import CLASSIC_KEY, question
 from m3nb.runtime.calls import Call, Completions
@@ -160,7 +160,9 @@ class Upstream:
             error = failure if isinstance(failure, MCPError) else _unforeseen(failure)
             call.error = error
             self._coordinator.abort(error)
-            return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="the question was not answered")
+            bad = isinstance(error, InvalidSchemaError | UnsafeUrlError)
+            code = mcp_types.INVALID_PARAMS if bad else mcp_types.INTERNAL_ERROR
+            return mcp_types.ErrorData(code=code, message="the question was not answered")
         finally:
             call.asking -= 1
         return self._exact.answer(context.request_id, answered.responses[CLASSIC_KEY])

@@ -8,6 +8,12 @@ import unicodedata
 from typing import TypedDict
 from urllib.parse import SplitResult, urlsplit
 
+from m3nb.elicitation import UrlElicitationRequest
+from m3nb.errors import UnsafeUrlError
+
+SCHEMES = ("http", "https")
+ONLY_WEB = "Only https and http addresses can be opened from here."
+
 
 class UrlParts(TypedDict):
     """``text`` is the whole URL as sent; ``host`` is in ASCII (Punycode), with the port when there is one."""
@@ -25,6 +31,20 @@ _HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
+def check_scheme(request: UrlElicitationRequest) -> None:
+    """Raise `UnsafeUrlError` for what is no web address, such as ``javascript:``: nobody is asked to open it."""
+    try:
+        scheme = urlsplit(request.url).scheme
+    except ValueError:
+        # No URL at all: the form shows it, says so and offers no link.
+        return
+    if scheme not in SCHEMES:
+        raise UnsafeUrlError(
+            f"{request.server or 'the server'} asked to open {request.url[:200]!r}: {ONLY_WEB}",
+            details={"request_key": request.request_key, "scheme": scheme},
+        )
+
+
 def take_apart(url: str) -> tuple[UrlParts, list[str], str | None]:
     """The parts, the warnings, and why it must not be opened (``None``: it may). MCP URL mode, "Safe URL handling"."""
     warnings: list[str] = []
@@ -34,8 +54,8 @@ def take_apart(url: str) -> tuple[UrlParts, list[str], str | None]:
     except ValueError:
         return _parts(url, "", "", ""), warnings, "This is not a URL that can be opened."
     parts = _parts(url, split.scheme, host, split._replace(scheme="", netloc="").geturl())
-    if split.scheme not in ("http", "https"):
-        return parts, warnings, "Only https and http addresses can be opened from here."
+    if split.scheme not in SCHEMES:
+        return parts, warnings, ONLY_WEB
     if any(_is_hidden(character) for character in url):
         return (
             parts,
