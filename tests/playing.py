@@ -118,9 +118,11 @@ def plays_of(case: dict[str, Any], combination: Combination) -> list[Play]:
     plays = [Play("", case, case, ends=refused, answered=not refused)]
     if "followups" in case:
         plays.append(varied("early", more={"early": True, **renamed(case, "early")}))
-        # The next two have the same id: only the other server says that it is done.
-        plays.append(varied("silent", more={**renamed(case, "shared"), "followups": []}))
-        plays.append(varied("elsewhere", more=renamed(case, "shared"), server="other"))
+        # Two servers give the same id, and only the other one says, while it asks something else, that it is done.
+        shared = renamed(case, "shared")
+        plays.append(varied("elsewhere", more={**shared, "followups": []}, server="other"))
+        plays.append(varied("silent", more={**shared, "followups": []}))
+        plays.append(varied("later", more={**renamed(case, "later"), "followups": shared["followups"]}, server="other"))
     if case.get("kind") == "error" and len(case["error"]["data"]["elicitations"]) > 1:
         plays.append(varied("declined", actions=("accept", "decline"), ends=True))
     if "_meta" in case.get("result", {}):
