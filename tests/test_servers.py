@@ -134,6 +134,13 @@ class TestURLsThatMustBeVisitedFirst:
         assert asked[0].requests["elicitation"].elicitation_id == "pay-1"
 
 
+    def test_a_completion_beside_its_request_is_not_lost(self, kit) -> None:
+        result, asked = wide.see_through(wide.submit(kit, wide.stdio(protocol="legacy"), "wide:url_early"))
+        assert result.final_text == "accept"
+        done = [event.payload for event in result.trace if event.kind == "elicitation.complete"]
+        assert [(event["elicitation_id"], event["round_id"]) for event in done] == [("pay-2", asked[0].round_id)]
+
+
 class TestAStateThatExpired:
     """The person took longer than the server keeps its state (agents.md 10.6)."""
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from m3nb.elicitation import ElicitationRequest, FormElicitationRequest, UrlElicitationRequest
 from m3nb.errors import InvalidSchemaError, UnsupportedFeature
 from m3nb.runtime.coordinator import Operation
-from m3nb.runtime.wire import ExactForms
+from m3nb.runtime.wire import ExactForms, elicitation_id
 
 CLASSIC_KEY = "elicitation"
 """The request key of an ``elicitation/create`` request, which has none of its own."""
@@ -38,7 +38,7 @@ def question(
     try:
         if isinstance(params, mcp_types.ElicitRequestURLParams):
             meta = None if params.meta is None else dict(params.meta)
-            return UrlElicitationRequest(**common, meta=meta, url=params.url, elicitation_id=params.elicitation_id)
+            return UrlElicitationRequest(**common, meta=meta, url=params.url, elicitation_id=elicitation_id(params))
         schema, meta = exact.schema(params)
         return FormElicitationRequest(**common, meta=meta, requested_schema=schema)
     except ValidationError as error:

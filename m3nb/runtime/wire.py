@@ -22,6 +22,8 @@ from m3nb.frozen import thaw
 
 _MARK = "m3nb/schema"
 
+_NO_ID = "m3nb/none"
+
 
 def _reply_kind(value: Any) -> str:
     # The result type decides, not the shape: an InputRequiredResult may carry _meta and look like any result.
@@ -105,6 +107,11 @@ def plain(response: ElicitationResponse) -> dict[str, Any]:
     return answer
 
 
+def elicitation_id(params: mcp_types.ElicitRequestURLParams) -> str | None:
+    """The id that the server gave to a URL request, if it gave one."""
+    return None if params.elicitation_id == _NO_ID else params.elicitation_id
+
+
 class ExactForms:
     """Carries schemas in and answers out as they are, past the SDK's narrower types. ``on_end``: the server has gone.
 
@@ -153,6 +160,9 @@ class ExactForms:
     def _take_schemas(self, message: Any) -> None:
         if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "elicitation/create":
             self._take_schema(message.params)
+            if isinstance(message.params, dict) and message.params.get("mode") == "url":
+                # The SDK refuses a URL request without one, and some servers send none.
+                message.params.setdefault("elicitationId", _NO_ID)
         elif isinstance(message, mcp_types.JSONRPCResponse) and message.result.get("resultType") == "input_required":
             requests = message.result.get("inputRequests")
             for request in requests.values() if isinstance(requests, dict) else ():

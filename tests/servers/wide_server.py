@@ -18,7 +18,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
 
-NAMES = ("one", "two", "mixed", "idle", "visit", "visit_two", "visit_silent", "url", "plain", "slow")
+NAMES = ("one", "two", "mixed", "idle", "visit", "visit_two", "visit_silent", "url", "url_early", "plain", "slow")
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 YES = {"type": "object", "properties": {"yes": {"type": "boolean"}}}
 
@@ -49,6 +49,13 @@ class Wide:
             await context.session.send_elicit_complete("pay-1")
             await context.session.send_elicit_complete("unknown")
             return answer.action
+        if name == "url_early":
+            asking = asyncio.ensure_future(
+                context.session.elicit_url("Pay.", "https://pay.example.com/2", "pay-2", context.request_id)
+            )
+            await asyncio.sleep(0)
+            await context.session.send_elicit_complete("pay-2")
+            return (await asking).action
         if context.protocol_version < "2026":
             return await self.classic(context, kind, name)
         return self.modern(kind, name, params)
