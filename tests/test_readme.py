@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pages import ADDRESS, FrontEnd
 
 ROOT = Path(__file__).parent.parent
@@ -28,8 +29,10 @@ def test_the_lines_a_person_writes(tmp_path: Path) -> None:
     assert "to Pune, standard. ['resolved'] {'accept'}" in second
 
 
-def test_the_engine_without_a_notebook(tmp_path: Path) -> None:
-    code = blocks("python")[1].replace('"notebooks/shipping_server.py"', repr(SERVER))
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_the_engine_without_a_notebook(tmp_path: Path, block: int) -> None:
+    assert len(blocks("python")) == 4
+    code = blocks("python")[block].replace('"notebooks/shipping_server.py"', repr(SERVER))
     done = subprocess.run(
         (sys.executable, "-c", code), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
