@@ -115,7 +115,7 @@ class TestURLsThatMustBeVisitedFirst:
 
         handle = wide.submit(kit, wide.in_process(log, protocol="legacy"), "wide:visit_two")
         result, asked = wide.see_through(handle, answer)
-        assert "Open visit_two-1. (decline)" in result.error.message
+        assert "Not yet. The person did not agree: Open visit_two-1. (decline)" in result.error.message
         assert len(asked) == len(deliveries(log)) == 1
         assert [r.status for r in store.managed_input_store.list_rounds(handle.execution_id)] == ["resolved"]
 

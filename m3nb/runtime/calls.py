@@ -137,7 +137,9 @@ class Call:
             await self.settle()
             assert isinstance(error, ProtocolError)
             what = "; ".join(f"{questions[key].message} ({answered.responses[key].action})" for key in refused)
-            raise ProtocolError(mcp_types.INVALID_REQUEST, f"{error.message} The person did not agree: {what}")
+            raise ProtocolError(
+                mcp_types.INVALID_REQUEST, f"{error.message.rstrip('.')}. The person did not agree: {what}"
+            )
         await self._completions.wait(questions, COMPLETION_SECONDS)
         return True
 

@@ -14,7 +14,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError as ProtocolError
 from pydantic import ValidationError
 
-from m3nb.errors import InvalidSchemaError, MCPError, ServerError, UnsafeUrlError
+from m3nb.errors import InvalidSchemaError, MCPError, OperationTimeout, ServerError, UnsafeUrlError
 from m3nb.runtime import wire
 from m3nb.runtime.asking import CLASSIC_KEY, question
 from m3nb.runtime.calls import Call, Completions
@@ -160,6 +160,9 @@ class Upstream:
             error = failure if isinstance(failure, MCPError) else _unforeseen(failure)
             call.error = error
             self._coordinator.abort(error)
+            if isinstance(error, OperationTimeout):
+                # The protocol's word for a question that nobody decided; the round says that time ran out.
+                return mcp_types.ElicitResult(action="cancel")
             bad = isinstance(error, InvalidSchemaError | UnsafeUrlError)
             code = mcp_types.INVALID_PARAMS if bad else mcp_types.INTERNAL_ERROR
             return mcp_types.ErrorData(code=code, message="the question was not answered")
