@@ -164,7 +164,8 @@ def test_an_answer_that_does_not_come_in_time_ends_the_execution(kit, store, log
     assert statuses(store, handle) == [("failed", "timeout")]
     with pytest.raises(ManagedInputStateError):
         handle.respond_elicitation(pending.round_id, {"elicitation": accept()}, idempotency_key="late")
-    assert deliveries(log) == []
+    # Nobody decided: the server may learn that before it is ended, and nothing else.
+    assert [line["action"] for line in deliveries(log)] in ([], ["cancel"])
 
 
 def test_the_time_a_person_takes_does_not_count(kit, log) -> None:
