@@ -246,16 +246,27 @@ class _Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):
-            connection.shutdown()
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.close()
+        # Two turns of the loop: the requests learn that nobody listens any more, and end in silence.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         tasks = set(self.server_state.tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-        for connection in list(self.server_state.connections):
-            transport = getattr(connection, "transport", None)
-            if transport is not None:
-                transport.close()
+
+
+def _ending_silently(app: ASGIApp) -> ASGIApp:
+    """The app; a request that is cancelled ends without an error: uvicorn would log its traceback."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return run
 
 
 @asynccontextmanager
@@ -265,7 +276,8 @@ async def _listen(app: ASGIApp) -> AsyncIterator[int]:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.bind(("127.0.0.1", 0))
-        server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, ws="none"))
+        config = uvicorn.Config(_ending_silently(app), lifespan="off", log_config=None, access_log=False, ws="none")
+        server = _Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn offers nothing to wait for
