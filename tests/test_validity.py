@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from asking import CASES, form, pending, url
+from need import need
 
 from m3nb.elicitation import ElicitationResponse, FormElicitationRequest
 from m3nb.errors import InvalidSchemaError, ManagedInputValidationError
@@ -446,3 +448,18 @@ def test_nothing_is_fetched() -> None:
 def test_importing_it_loads_neither_jsonschema_nor_regex() -> None:
     code = "import sys, m3nb.validity, m3nb.redaction; print({'jsonschema', 'regex', 'referencing'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_no_grammar_is_built_before_somebody_asks_about_an_iri() -> None:
+    """JupyterLab brings a package whose import takes seconds; jsonschema's own check of IRIs stays what it was."""
+    need(find_spec("rfc3987_syntax"), "rfc3987-syntax is not installed", "pip install 'm3nb[lab]'")
+    code = """
+import sys
+import m3nb.validity.keywords
+print("lark" in sys.modules, "rfc3987_syntax" in sys.modules)
+from jsonschema import Draft202012Validator
+checks = Draft202012Validator.FORMAT_CHECKER
+print([checks.conforms(text, "iri") for text in ("http://example.com/ä", "no iri")], "lark" in sys.modules)
+"""
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines() == ["False False", "[True, False] True"]

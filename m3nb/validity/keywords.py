@@ -14,13 +14,15 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from jsonschema import validators
-from jsonschema.exceptions import ValidationError
-
 from m3nb.validity.formats import conforms
+from m3nb.validity.loading import grammar_later
 from m3nb.validity.patterns import search
 from m3nb.validity.references import crawled_resolver, inside, root_resolver
 from m3nb.validity.schemas import dialect_of, json_key
+
+with grammar_later():
+    from jsonschema import validators
+    from jsonschema.exceptions import ValidationError
 
 Errors = Iterator[ValidationError]
 Keyword = Callable[[Any, Any, Any, Any], Any]
