@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from m3nb.handles import ExecutionHandle as ExecutionHandle
     from m3nb.kit import Agent as Agent, MCPTestKit as MCPTestKit
     from m3nb.notebook import Form as Form, Run as Run, Workbench as Workbench, form as form
+    from m3nb.notebook.preview import Preview as Preview, preview as preview
     from m3nb.plans import (
         ElicitationPlan as ElicitationPlan,
         expect_form as expect_form,
@@ -113,6 +114,7 @@ _ROOMS = {
     "m3nb.handles": "ExecutionHandle",
     "m3nb.kit": "Agent MCPTestKit",
     "m3nb.notebook": "Form Run Workbench form",
+    "m3nb.notebook.preview": "Preview preview",
     "m3nb.plans": ("ElicitationPlan expect_form expect_url maybe_form maybe_url one_of optional round_of sequence"),
     "m3nb.storage": (
         "InMemoryExecutionStore ManagedInputLease ManagedInputRecord ManagedInputStatus ManagedInputStore "
