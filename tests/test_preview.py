@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 from form_cases import form_cases, url_cases
+from nbclient import NotebookClient
 from pages import FrontEnd, LocalPage, submit
 
 import m3nb
 from m3nb import InvalidSchemaError, ModelValidationError
 
+GALLERY = Path(__file__).parent.parent / "notebooks" / "forms.ipynb"
+VIEW = "application/vnd.jupyter.widget-view+json"
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -155,3 +159,26 @@ def test_in_a_kernel(subshells: bool, tmp_path: Path) -> None:
     assert "InvalidSchemaError" in front_end.nb.cells[2].outputs[0]["data"]["text/plain"]
     assert front_end.nb.cells[3].outputs[0]["data"]["text/plain"] == "False"
     assert "221B" not in nbformat.writes(front_end.nb)
+
+
+def outputs(path: Path) -> list[Any]:
+    """What the cells of a notebook put out, run where it lies."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(path.parent)}}).execute()
+    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+def test_the_notebook_of_forms_draws_every_case_once() -> None:
+    found = outputs(GALLERY)
+    named = [output.data["text/markdown"] for output in found if "text/markdown" in output.get("data", {})]
+    assert sorted(named) == sorted(f"`{case['id']}`" for case in form_cases() + url_cases())
+    assert sum(VIEW in output.get("data", {}) for output in found) == len(named) + 1
+    assert not [output for output in found if output.output_type == "error" or output.get("name") == "stderr"]
+
+
+def test_the_notebook_of_forms_without_the_cases_says_where_they_are(tmp_path: Path) -> None:
+    found = outputs(Path(shutil.copy(GALLERY, tmp_path)))
+    said = "".join(output.text for output in found if output.output_type == "stream")
+    assert "clone of m3nb" in said
+    assert "0 forms" in said
+    assert sum(VIEW in output.get("data", {}) for output in found) == 1
