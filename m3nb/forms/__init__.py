@@ -16,7 +16,19 @@ Rules, one each:
 - What has no control of its own is written as JSON, for that field only.
 """
 
-from m3nb.forms.plan import Field, FormPlan, Option, UrlPlan, compile_form
-from m3nb.forms.values import RawValue, read_values, to_values
+from m3nb.forms.placing import RawValue
+from m3nb.forms.plan import BranchPlan, Field, FormPlan, Option, UrlPlan, compile_form, fields_for
+from m3nb.forms.values import read_values, to_values
 
-__all__ = ["Field", "FormPlan", "Option", "RawValue", "UrlPlan", "compile_form", "read_values", "to_values"]
+__all__ = [
+    "BranchPlan",
+    "Field",
+    "FormPlan",
+    "Option",
+    "RawValue",
+    "UrlPlan",
+    "compile_form",
+    "fields_for",
+    "read_values",
+    "to_values",
+]

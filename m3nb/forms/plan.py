@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NotRequired, TypedDict
 
 from m3nb.elicitation import FormElicitationRequest, UrlElicitationRequest
-from m3nb.forms.layout import layout, refused
-from m3nb.forms.shapes import Control, Shape, json_text, text_of
-from m3nb.forms.values import RawValue, raw_of
-from m3nb.validity import unchecked_patterns
+from m3nb.forms.hints import attributes_of, bounds_of, sentence
+from m3nb.forms.layout import Layout, refused, settled
+from m3nb.forms.placing import RawValue, raw_of
+from m3nb.forms.schemas import text_of
+from m3nb.forms.shapes import Branch, Control, Shape
+from m3nb.forms.values import layout_of_values
+from m3nb.validity import BUDGET_SECONDS, fits, unchecked_patterns
 from m3nb.validity.urls import UrlParts, take_apart
 
 
@@ -24,7 +27,10 @@ class Option(TypedDict):
 class Field(TypedDict):
     """One control. ``pointer`` is a JSON Pointer into the content; errors name it or something below it.
 
-    ``empty`` says that an empty text or list may be sent on purpose; ``initial`` is the valid default.
+    ``empty`` says that an empty text or list may be sent on purpose; ``initial`` is what is sent when nobody touches
+    the field. ``fields`` come with an object, ``branches`` with a union, ``item``, ``min`` and ``max`` with a list.
+    Pointers in ``item`` lead from the item, whose own is ``""``. Fields within a container that has an ``initial``
+    start from that; where it has none (and is opened, added or chosen), from their own.
     """
 
     name: str
@@ -39,10 +45,26 @@ class Field(TypedDict):
     options: list[Option]
     hint: str | None
     attributes: dict[str, str]
+    fields: NotRequired[list[Field]]
+    item: NotRequired[Field]
+    min: NotRequired[int]
+    max: NotRequired[int | None]
+    branches: NotRequired[list[BranchPlan]]
+    readonly: NotRequired[Literal[True]]
+    deprecated: NotRequired[Literal[True]]
+
+
+class BranchPlan(TypedDict):
+    """One branch of a union: ``fields`` of an object, or the one ``field`` of a value."""
+
+    label: str
+    description: str | None
+    fields: list[Field] | None
+    field: Field | None
 
 
 class FormPlan(TypedDict):
-    """A form. ``blocked`` says why accept cannot be offered."""
+    """A form. ``blocked`` says why accept cannot be offered; ``live``: other answers may have other fields."""
 
     key: str
     mode: Literal["form"]
@@ -52,6 +74,7 @@ class FormPlan(TypedDict):
     fields: list[Field]
     hints: list[str]
     blocked: str | None
+    live: bool
 
 
 class UrlPlan(TypedDict):
@@ -67,10 +90,14 @@ class UrlPlan(TypedDict):
 
 
 _MAX_LABEL = 120
+_TEXTS = ("text", "textarea", "password", "email", "uri")
+_NOTHING: Any = object()
 
 
 def compile_form(request: FormElicitationRequest | UrlElicitationRequest) -> FormPlan | UrlPlan:
     """The plan of a request whose schema passed `m3nb.validity.check_schema`. Never raises for such a request."""
+    from m3nb.validity.keywords import budget
+
     if isinstance(request, UrlElicitationRequest):
         parts, warnings, refusal = take_apart(request.url)
         return {
@@ -82,47 +109,63 @@ def compile_form(request: FormElicitationRequest | UrlElicitationRequest) -> For
             "warnings": warnings,
             "blocked": refusal,
         }
-    root, shapes = layout(request)
-    drawn = [shape for shape in shapes if shape.possible]
-    stuck = next((shape for shape in shapes if shape.required and not shape.possible), None)
-    defaults = {shape.name: shape.schema["default"] for shape in drawn if "default" in shape.schema}
-    bad_defaults = refused(request, defaults)
-    empties: dict[str, Any] = {shape.name: _empty_of(shape) for shape in drawn if _empty_of(shape) is not None}
-    bad_empties = refused(request, empties)
-    fields = [
-        _field(
-            shape,
-            default_fits=shape.name in defaults and shape.name not in bad_defaults,
-            empty=shape.name in empties and shape.name not in bad_empties,
-        )
-        for shape in drawn
-    ]
-    _name_by_message(request, fields)
+    with budget(BUDGET_SECONDS):
+        found = settled(request, lambda found: _drawn(request, found)[1])
+        fields, _ = _drawn(request, found)
     return {
         "key": request.request_key,
         "mode": "form",
-        "title": _heading(root, fields),
+        "title": _heading(found.root, fields),
         "message": request.message,
-        "description": text_of(root, "description"),
+        "description": text_of(found.root, "description"),
         "fields": fields,
         "hints": _hints(request),
-        "blocked": f"“{stuck.label}” is required, but no value of it would be valid." if stuck else None,
+        "blocked": _blocked(found.shapes),
+        "live": found.live,
     }
 
 
-def _empty_of(shape: Shape) -> Any:
-    if shape.control in ("text", "textarea", "password", "email", "uri"):
-        return ""
-    return [] if shape.control == "multi" else None
+def fields_for(request: FormElicitationRequest, values: Mapping[str, RawValue]) -> tuple[list[Field], str | None]:
+    """The fields and ``blocked`` of a form once ``values`` are typed; nothing of them is kept. Never raises."""
+    from m3nb.validity.keywords import budget
+
+    with budget(BUDGET_SECONDS):
+        found = layout_of_values(request, values)
+        return _drawn(request, found)[0], _blocked(found.shapes)
 
 
-def _field(shape: Shape, *, default_fits: bool, empty: bool) -> Field:
+def _drawn(request: FormElicitationRequest, found: Layout) -> tuple[list[Field], dict[str, Any]]:
+    """The fields of a layout, and the content that is sent when nobody touches them."""
+    drawn = [(shape, *_field(request, shape)) for shape in found.shapes if shape.possible]
+    content = {shape.name: value for shape, _, value in drawn if value is not _NOTHING}
+    if found.whole is None:
+        for name in refused(request, content) & content.keys():
+            # Refused by the schema around it, or the time was over before all could be checked.
+            shape, field, _ = next(each for each in drawn if each[0].name == name)
+            if "default" in shape.schema:
+                del content[name]
+                field["initial"] = None
+                field["hint"] = _hint(shape, left_out=True)
+    fields = [field for _, field, _ in drawn]
+    _name_by_message(request, fields)
+    return fields, content
+
+
+def _field(request: FormElicitationRequest, shape: Shape) -> tuple[Field, Any]:
+    """The plan of one field, and the value that is sent when nobody touches it."""
     schema = shape.schema
-    initial = raw_of(shape, schema["default"]) if default_fits else None
-    hints = _bounds(shape)
-    if "default" in schema and initial is None:
-        hints.append("the server's default is not valid here and was left out")
-    return {
+    inner = [(each, *_field(request, each)) for each in shape.fields if each.possible]
+    value, initial = _NOTHING, None
+    if "default" in schema and fits(request, shape.source, schema["default"]):
+        initial = raw_of(shape, schema["default"])
+    left_out = "default" in schema and initial is None
+    if initial is not None:
+        value = schema["default"]
+    elif shape.control == "object":
+        value = _of_fields(request, shape, {each.name: value for each, _, value in inner if value is not _NOTHING})
+        initial = None if value is _NOTHING else raw_of(shape, value)
+    empty: Any = "" if shape.control in _TEXTS else [] if shape.control in ("multi", "list") else None
+    plan: Field = {
         "name": shape.name,
         "pointer": shape.pointer,
         "control": shape.control,
@@ -130,99 +173,58 @@ def _field(shape: Shape, *, default_fits: bool, empty: bool) -> Field:
         "description": text_of(schema, "description"),
         "required": shape.required,
         "nullable": shape.nullable,
-        "empty": empty,
+        "empty": empty is not None and fits(request, shape.source, empty),
         "initial": initial,
         "options": [{"label": choice.label, "description": choice.description} for choice in shape.choices],
-        "hint": _sentence(hints),
-        "attributes": _attributes(shape),
+        "hint": _hint(shape, left_out=left_out),
+        "attributes": attributes_of(shape),
     }
+    if shape.control == "object":
+        plan["fields"] = [field for _, field, _ in inner]
+    if shape.item is not None:
+        plan |= {"item": _field(request, shape.item)[0], "min": _count(schema, "minItems") or 0}
+        plan["max"] = _count(schema, "maxItems")
+    if shape.control == "union":
+        plan["branches"] = [_branch(request, branch) for branch in shape.branches]
+    if schema.get("readOnly") is True and (initial is not None or not shape.required):
+        plan["readonly"] = True
+    if schema.get("deprecated") is True:
+        plan["deprecated"] = True
+    return plan, value
 
 
-def _sentence(parts: list[str]) -> str | None:
-    text = " · ".join(parts)
-    return text[:1].upper() + text[1:] if text else None
+def _of_fields(request: FormElicitationRequest, shape: Shape, inner: dict[str, Any]) -> Any:
+    """What an untouched object is: the defaults in it. An optional one is left out where these alone are not valid."""
+    return inner if shape.required or (inner and fits(request, shape.source, inner)) else _NOTHING
 
 
-def _attributes(shape: Shape) -> dict[str, str]:
-    examples = shape.schema.get("examples")
-    example = examples[0] if isinstance(examples, (list, tuple)) and examples else None
-    if shape.control == "json":
-        return {"placeholder": json_text(example) if example is not None else _json_example(shape)}
-    attributes = {"inputmode": _INPUT_MODES[shape.control]} if shape.control in _INPUT_MODES else {}
-    if isinstance(example, (str, int, float)) and not isinstance(example, bool):
-        attributes["placeholder"] = example if isinstance(example, str) else json_text(example)
-    return attributes
+def _branch(request: FormElicitationRequest, branch: Branch) -> BranchPlan:
+    if branch.drawn_as_fields:
+        fields = [_field(request, each)[0] for each in branch.shape.fields if each.possible]
+        return {"label": branch.label, "description": branch.description, "fields": fields, "field": None}
+    field = _field(request, branch.shape)[0]
+    field |= {"label": branch.label, "description": None}
+    return {"label": branch.label, "description": branch.description, "fields": None, "field": field}
 
 
-_INPUT_MODES: dict[str, str] = {"email": "email", "uri": "url", "number": "decimal", "integer": "numeric"}
+def _count(schema: Mapping[str, Any], keyword: str) -> int | None:
+    value = schema.get(keyword)
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _json_example(shape: Shape) -> str:
-    kind = shape.schema.get("type")
-    properties = shape.schema.get("properties")
-    if isinstance(properties, Mapping) and properties:
-        return "{" + ", ".join(f"{json_text(name)}: …" for name in list(properties)[:6]) + "}"
-    return {"object": "{…}", "array": "[…]"}.get(kind, "JSON") if isinstance(kind, str) else "JSON"
+def _hint(shape: Shape, *, left_out: bool) -> str | None:
+    extra = ["the server's default is not valid here and was left out"] if left_out else []
+    return sentence([*bounds_of(shape), *extra])
 
 
-def _bounds(shape: Shape) -> list[str]:
-    """What the schema asks of a value, in words (JSON Schema validation keywords)."""
-    schema, parts = shape.schema, []
-    if shape.control in ("text", "email", "uri", "password", "textarea"):
-        parts += _range(schema, "minLength", "maxLength", "character")
-        pattern = text_of(schema, "pattern")
-        if pattern and len(pattern) <= _MAX_LABEL:
-            parts.append(f"pattern {pattern}")
-    elif shape.control in ("number", "integer"):
-        parts += ["whole number"] if shape.control == "integer" else []
-        parts += _limits(schema)
-        step = _number(schema.get("multipleOf"))
-        parts += [f"a multiple of {_short(step)}"] if step is not None else []
-    elif shape.control == "multi":
-        parts += [f"choose {part}" for part in _range(schema, "minItems", "maxItems", "")]
-    elif shape.control == "json":
-        kind = schema.get("type")
-        parts.append(
-            {"object": "a JSON object", "array": "a JSON list"}.get(kind if isinstance(kind, str) else "", "JSON")
-        )
-    return parts
-
-
-def _range(schema: Mapping[str, Any], lowest: str, highest: str, unit: str) -> list[str]:
-    low, high = _number(schema.get(lowest)), _number(schema.get(highest))
-    if low is not None and low <= (1 if unit else 0):
-        low = None  # that something must be typed goes without saying
-    last = high if high is not None else low
-    unit = unit if last is None or last == 1 or not unit else f"{unit}s"
-    if low is not None and high is not None:
-        return [_counted("exactly", low, unit) if low == high else _counted(f"{_short(low)} to", high, unit)]
-    if low is not None:
-        return [_counted("at least", low, unit)]
-    return [_counted("at most", high, unit)] if high is not None else []
-
-
-def _counted(words: str, number: int | float, unit: str) -> str:
-    return f"{words} {_short(number)} {unit}".rstrip()
-
-
-def _limits(schema: Mapping[str, Any]) -> list[str]:
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    low, high = _number(schema.get("minimum")), _number(schema.get("maximum"))
-    # In draft-04 the exclusive keywords are booleans that sharpen the plain ones.
-    over, low = (low, None) if above is True else (_number(above), low)
-    under, high = (high, None) if below is True else (_number(below), high)
-    if low is not None and high is not None:
-        return [f"{_short(low)} to {_short(high)}"]
-    words = (("more than", over), ("at least", low), ("less than", under), ("at most", high))
-    return [f"{word} {_short(bound)}" for word, bound in words if bound is not None]
-
-
-def _number(value: Any) -> int | float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _short(number: int | float) -> str:
-    return json_text(int(number) if isinstance(number, float) and number.is_integer() else number)
+def _blocked(shapes: Iterable[Shape]) -> str | None:
+    """Why the form cannot be accepted: the way to the first required field that no value would be valid for."""
+    labels: list[str] = []
+    stuck = next((shape for shape in shapes if shape.required and not shape.possible), None)
+    while stuck is not None:
+        labels.append(stuck.label)
+        stuck = next((shape for shape in stuck.fields if shape.required and not shape.possible), None)
+    return f"“{' · '.join(labels)}” is required, but no value of it would be valid." if labels else None
 
 
 def _name_by_message(request: FormElicitationRequest, fields: list[Field]) -> None:

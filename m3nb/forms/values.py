@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn
 
 from m3nb.elicitation import FormElicitationRequest
-from m3nb.forms.layout import WHOLE, layout
-from m3nb.forms.shapes import Shape, json_text, same
+from m3nb.forms.layout import WHOLE, Layout, layout, settled
+from m3nb.forms.placing import RawValue, raw_of
+from m3nb.forms.shapes import Shape, pointer_to
 from m3nb.frozen import freeze, thaw
 from m3nb.validity import FieldError
 
@@ -19,17 +20,6 @@ MAX_DIGITS = 4000
 """Characters a number may have: Python refuses to print integers of more than 4,300 digits."""
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
-
-
-class RawValue(TypedDict, total=False):
-    """What the page sends for one field: exactly one of these. A field that is absent is omitted from the content."""
-
-    text: str
-    bool: bool
-    choice: int
-    choices: list[int]
-    json: str
-    null: bool
 
 
 class _Unreadable(Exception):  # noqa: N818 - never leaves this module
@@ -44,38 +34,39 @@ def read_values(
 ) -> tuple[dict[str, Any], list[FieldError]]:
     """The content that ``values`` stand for, in property order, and one error per field that cannot be read.
 
-    Whether the content fits the schema is for `m3nb.validity.check_content` to say. Never raises for JSON values.
+    Read by the layout that the form has for these very values. Whether the content fits the schema is for
+    `m3nb.validity.check_content` to say. Never raises for JSON values.
     """
-    _, shapes = layout(request)
-    content: dict[str, Any] = {}
-    errors: list[FieldError] = []
-    for shape in shapes:
-        raw = values.get(shape.name)
-        if raw is None:
-            continue
-        try:
-            value = _read(shape, raw)
-        except _Unreadable as error:
-            errors.append(_error(request, shape.pointer, error.keyword, error.message))
-            continue
-        if value is _OMITTED:
-            continue
-        if shape is WHOLE:
-            content = value
-        else:
-            content[shape.name] = value
-    for name in values.keys() - {shape.name for shape in shapes}:
-        errors.append(_error(request, "", "properties", f"has no field {name!r}: reload the page"))
-    return content, errors
+    return read_by(request, layout_of_values(request, values), values)
+
+
+def layout_of_values(request: FormElicitationRequest, values: Mapping[str, RawValue]) -> Layout:
+    """The layout that the form has once ``values`` are typed."""
+    return settled(request, lambda found: read_by(request, found, values)[0])
+
+
+def read_by(
+    request: FormElicitationRequest, found: Layout, values: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[FieldError]]:
+    """What ``values`` stand for in one layout. In a live form, a field that the layout does not have is not sent."""
+    reader = _Reader(request.request_key, found.live)
+    if found.whole is not None:
+        content = reader.value(found.whole, values.get("", {}), "") if "" in values else {}
+        content = content if isinstance(content, dict) else {}
+    else:
+        content = reader.fields(found.shapes, values, "")
+    reader.unknown(values, found.shapes, "")
+    return content, reader.errors
 
 
 def to_values(request: FormElicitationRequest, content: Mapping[str, Any]) -> tuple[dict[str, RawValue], list[str]]:
-    """What would have to be typed for ``content``, and the names that the form has no place for."""
-    _, shapes = layout(request)
-    if shapes == [WHOLE]:
-        return {"": {"json": json_text(content, indent=2)}}, []
+    """What would have to be typed for ``content``, and the names that the form has no exact place for."""
+    found = layout(request, content)
+    if found.whole is not None:
+        raw = raw_of(found.whole, content)
+        return ({}, list(content)) if raw is None else ({"": raw}, [])
     values: dict[str, RawValue] = {}
-    for shape in shapes:
+    for shape in found.shapes:
         if shape.name in content:
             raw = raw_of(shape, content[shape.name])
             if raw is not None:
@@ -83,51 +74,98 @@ def to_values(request: FormElicitationRequest, content: Mapping[str, Any]) -> tu
     return values, [name for name in content if name not in values]
 
 
-def raw_of(shape: Shape, value: Any) -> RawValue | None:
-    """What would have to be typed for ``value``; ``None`` when the control has no place for it."""
-    if value is None and shape.nullable:
-        return {"null": True}
-    if shape.control == "choice":
-        found = _place(shape, value)
-        return None if found is None else {"choice": found}
-    if shape.control == "multi":
-        if not isinstance(value, (list, tuple)):
-            return None
-        places = [_place(shape, item) for item in value]
-        return None if None in places else {"choices": [place for place in places if place is not None]}
-    if shape.control == "json":
-        return {"json": json_text(value, indent=2)}
-    if shape.control == "boolean":
-        return {"bool": value} if isinstance(value, bool) else None
-    if shape.control in ("number", "integer"):
-        return _number_raw(shape, value)
-    return {"text": value} if isinstance(value, str) else None
-
-
-def _number_raw(shape: Shape, value: Any) -> RawValue | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    if shape.control == "integer" and isinstance(value, float):
-        return {"text": str(int(value))} if value.is_integer() else None
-    try:
-        return {"text": str(value)}
-    except ValueError:  # an int beyond Python's limit of printable digits
-        return None
-
-
-def _place(shape: Shape, value: Any) -> int | None:
-    return next((at for at, choice in enumerate(shape.choices) if same(choice.value, value)), None)
-
-
 _OMITTED: Any = object()
 
 
-def _read(shape: Shape, raw: Any) -> Any:
-    if not isinstance(raw, Mapping) or len(raw) != 1:
+class _Reader:
+    """Reads the values of one form and notes what cannot be read, each at its pointer."""
+
+    def __init__(self, request_key: str, live: bool) -> None:
+        self.request_key = request_key
+        self.live = live
+        self.errors: list[FieldError] = []
+
+    def error(self, pointer: str, keyword: str, message: str) -> None:
+        self.errors.append(
+            {"request_key": self.request_key, "pointer": pointer, "keyword": keyword, "message": message}
+        )
+
+    def unknown(self, values: Mapping[str, Any], shapes: Iterable[Shape], pointer: str) -> None:
+        for name in () if self.live else values.keys() - {shape.name for shape in shapes}:
+            self.error(pointer, "properties", f"has no field {name!r}: reload the page")
+
+    def fields(self, shapes: Iterable[Shape], values: Mapping[str, Any], pointer: str) -> dict[str, Any]:
+        content = {}
+        for shape in shapes:
+            raw = values.get(shape.name)
+            if raw is None:
+                continue
+            value = self.value(shape, raw, pointer + pointer_to(shape.name))
+            if value is not _OMITTED:
+                content[shape.name] = value
+        return content
+
+    def value(self, shape: Shape, raw: Any, pointer: str) -> Any:
+        """The value of one field; omitted when it is empty or cannot be read."""
+        try:
+            return self._value(shape, raw, pointer)
+        except _Unreadable as error:
+            self.error(pointer, error.keyword, error.message)
+            return _OMITTED
+
+    def _value(self, shape: Shape, raw: Any, pointer: str) -> Any:
+        if not isinstance(raw, Mapping):
+            _misread()
+        if shape.nullable and raw.keys() == {"null"} and raw["null"] is True:
+            return None
+        if shape.control == "object":
+            return self._object(shape.fields, _part(raw, {"fields"}, "fields", Mapping), pointer)
+        if shape.control == "list" and shape.item is not None:
+            return self._list(shape.item, _part(raw, {"items"}, "items", (list, tuple)), pointer)
+        if shape.control == "union":
+            return self._union(shape, raw, pointer)
+        return _read(shape, raw)
+
+    def _object(self, shapes: tuple[Shape, ...], values: Mapping[str, Any], pointer: str) -> dict[str, Any]:
+        content = self.fields(shapes, values, pointer)
+        self.unknown(values, shapes, pointer)
+        return content
+
+    def _list(self, item: Shape, raws: Any, pointer: str) -> list[Any]:
+        content = []
+        for at, raw in enumerate(raws):
+            before = len(self.errors)
+            value = _OMITTED if raw == {"absent": True} else self.value(item, raw, f"{pointer}/{at}")
+            if value is _OMITTED and len(self.errors) == before:
+                self.error(f"{pointer}/{at}", "required", "must be filled in or removed")
+            # Something stands in the place of what is missing, or else the errors of later items would move up.
+            content.append(None if value is _OMITTED else value)
+        return content
+
+    def _union(self, shape: Shape, raw: Mapping[str, Any], pointer: str) -> Any:
+        at = raw.get("branch")
+        if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < len(shape.branches):
+            _misread()
+        branch = shape.branches[at]
+        if not branch.drawn_as_fields:
+            if raw.keys() - {"field"} != {"branch"}:
+                _misread()
+            return self._value(branch.shape, raw["field"], pointer) if "field" in raw else _OMITTED
+        values = _part(raw, {"branch", "fields"}, "fields", Mapping)
+        typed = self._object(branch.shape.fields, values, pointer)
+        return {name: thaw(tag) for name, tag in branch.tags.items()} | typed
+
+
+def _part(raw: Mapping[str, Any], keys: set[str], key: str, kind: Any) -> Any:
+    if raw.keys() != keys or not isinstance(raw[key], kind):
+        _misread()
+    return raw[key]
+
+
+def _read(shape: Shape, raw: Mapping[str, Any]) -> Any:
+    if len(raw) != 1:
         _misread()
     kind, value = next(iter(raw.items()))
-    if kind == "null" and value is True and shape.nullable:
-        return None
     if kind == "choice" and shape.control == "choice":
         return _chosen(shape, value)
     if kind == "choices" and shape.control == "multi" and isinstance(value, (list, tuple)):
@@ -202,7 +240,3 @@ def _read_json(shape: Shape, text: str) -> Any:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
-
-
-def _error(request: FormElicitationRequest, pointer: str, keyword: str, message: str) -> FieldError:
-    return {"request_key": request.request_key, "pointer": pointer, "keyword": keyword, "message": message}

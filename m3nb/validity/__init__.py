@@ -177,6 +177,23 @@ def check_content(request: FormElicitationRequest, content: Any) -> list[FieldEr
         raise _refusal("an answer", [_error(key, "", "depth", "is nested too deeply to be checked")]) from None
 
 
+def fits(request: FormElicitationRequest, part: Any, value: Any) -> bool:
+    """Whether a JSON value is valid for a part of the request's schema, whose references lead from the root.
+
+    False when that cannot be said within `BUDGET_SECONDS`. Raises `InvalidSchemaError` for the schema as a whole.
+    """
+    from m3nb.validity.keywords import BudgetExceeded, budget
+
+    if isinstance(part, bool):
+        return part
+    validator = _usable(request.requested_schema, request.request_key).validator
+    try:
+        with budget(BUDGET_SECONDS):
+            return bool(validator.evolve(schema=part).is_valid(value))
+    except (BudgetExceeded, RecursionError):
+        return False
+
+
 def _findings(entry: _Compiled, content: FrozenDict) -> list[Finding]:
     errors = list(entry.validator.iter_errors(content))
     if not errors:
