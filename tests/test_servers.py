@@ -133,7 +133,6 @@ class TestURLsThatMustBeVisitedFirst:
         assert [event["elicitation_id"] for event in done] == ["pay-1"]
         assert asked[0].requests["elicitation"].elicitation_id == "pay-1"
 
-
     def test_a_completion_beside_its_request_is_not_lost(self, kit) -> None:
         result, asked = wide.see_through(wide.submit(kit, wide.stdio(protocol="legacy"), "wide:url_early"))
         assert result.final_text == "accept"
