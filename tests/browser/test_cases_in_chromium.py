@@ -1,0 +1,134 @@
+"""Every handed case, drawn, submitted, inspected and walked through by keyboard in a real page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from form_cases import form_cases, form_of_case, url_cases
+from need import need
+from playwright.sync_api import Browser
+
+from browser.gallery import AXE, Gallery
+from browser.lab import OUTPUT, Lab
+from browser.test_quickstart import themed
+from m3nb.forms import compile_form
+from m3nb.validity import check_content
+
+FORMS = {case["id"]: case for case in form_cases()}
+LINKS = {case["id"]: case for case in url_cases()}
+
+
+@pytest.fixture(scope="module")
+def gallery(lab: Lab, browser: Browser) -> Iterator[Gallery]:
+    page = Gallery(browser, lab, {name: {"schema": case} for name, case in (FORMS | LINKS).items()}, "cases")
+    yield page
+    problems = page.problems + page.console
+    page.close()
+    assert problems == []
+
+
+# What stands in each form: the names that are drawn, and each control as its kind and its name.
+DRAWN = """() => [...document.querySelectorAll(".m3nb [role=form]")].map((form) => {
+  const kind = (each) => each.matches("textarea.json") ? "json" : each.matches("input") ? each.type : each.localName;
+  const name = (each) => each.getAttribute("aria-label") ?? each.labels[0]?.textContent ?? "";
+  return {
+    names: [...form.querySelectorAll("label, legend")].map((each) => each.textContent),
+    controls: [...form.querySelectorAll("input, select, textarea")].map((each) => [kind(each), name(each)]),
+    links: [...form.querySelectorAll("a[href]")].map((each) => each.href),
+  };
+})"""
+
+
+def test_every_case_is_drawn_and_json_is_a_last_resort(gallery: Gallery) -> None:
+    drawn = dict(zip(gallery.given, gallery.evaluate(DRAWN), strict=True))
+    lines = []
+    for name, case in FORMS.items():
+        controls, names = drawn[name]["controls"], drawn[name]["names"]
+        fields = compile_form(form_of_case(case))["fields"]
+        for field in fields:
+            assert any(each.startswith(field["label"]) for each in names), (name, field["label"])
+            lines.append(f"{name}\t{field['pointer']}\t{field['control']}")
+        lines += [f"{name}\t  drawn\t{kind}\t{label}" for kind, label in controls]
+        assert bool(controls) == bool(fields) == (case["expect"] != "confirm-only"), name
+        assert all(label for _, label in controls), name
+        if case["expect"] != "render-fallback":
+            assert "json" not in [kind for kind, _ in controls], name
+    for name, case in LINKS.items():
+        lines.append(f"{name}\turl\t{'link' if drawn[name]['links'] else 'no link'}")
+        assert bool(drawn[name]["links"]) == (case["expect"] != "refuse"), name
+    OUTPUT.mkdir(exist_ok=True)
+    (OUTPUT / "cases.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def exactly(value: Any) -> str:
+    """JSON text: 1, 1.0 and true are three values."""
+    return json.dumps(value, sort_keys=True)
+
+
+def test_an_untouched_form_sends_the_valid_defaults_and_nothing_else(gallery: Gallery) -> None:
+    """Or, where that is no answer, it is refused with words at a field."""
+    gallery.submit_all()
+    told = gallery.sent()
+    wrong = {}
+    for name, widget in gallery.forms():
+        if name in LINKS:
+            assert told[name] == [None, None], name
+            continue
+        case = FORMS[name]
+        untouched = case.get("prefill", {})
+        if not check_content(form_of_case(case), untouched):
+            if exactly(told[name]) != exactly(["accept", untouched]):
+                wrong[name] = told[name]
+        else:
+            shown = widget.locator("[aria-invalid=true], .form-error:not([hidden]), .primary:disabled")
+            if told[name] != [None, None] or not shown.count():
+                wrong[name] = [told[name], shown.count()]
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light", "JupyterLab Dark High Contrast"])
+def test_axe_finds_nothing(gallery: Gallery, theme: str) -> None:
+    need(AXE.exists(), "axe-core is not installed", "npm --prefix js ci")
+    themed(gallery, theme)
+    assert gallery.look() == []
+
+
+# Where the keyboard is: which element of the form, and whether a ring of two pixels stands around it.
+WATCH = """(form) => {
+  window.walked = new Set();
+  window.ringless = [];
+  form.addEventListener("focusin", ({target}) => {
+    window.walked.add(target);
+    const {outlineStyle, outlineWidth} = getComputedStyle(target);
+    if (outlineStyle === "none" || parseFloat(outlineWidth) < 2) window.ringless.push(target.outerHTML);
+  });
+  form.focus();
+}"""
+LEFT_OUT = """(form) => {
+  const stops = [...form.querySelectorAll("input, select, textarea, button, a[href], [tabindex='0']")]
+    .filter((each) => !each.closest("[hidden]") && !each.matches(":disabled"));
+  const done = (each) => window.walked.has(each) ||
+    (each.type === "radio" && [...window.walked].some((one) => one.name === each.name));
+  return {missed: stops.filter((each) => !done(each)).map((each) => each.outerHTML),
+          ringless: window.ringless.slice(1), stops: stops.length};
+}"""
+
+
+def test_every_control_is_reached_by_tab_with_a_ring_around_it(gallery: Gallery) -> None:
+    """Every case, from before its first control until the keyboard leaves the form."""
+    walked = {}
+    for name, widget in gallery.forms():
+        form = widget.get_by_role("form")
+        form.evaluate(WATCH)
+        for _ in range(150):
+            gallery.page.keyboard.press("Tab")
+            if not form.evaluate("(form) => form.contains(document.activeElement)"):
+                break
+        found = form.evaluate(LEFT_OUT)
+        assert (found["missed"], found["ringless"]) == ([], []), name
+        walked[name] = found["stops"]
+    assert len(walked) == len(FORMS) + len(LINKS)
+    assert min(walked.values()) >= 2
