@@ -2,6 +2,9 @@
 import { build } from "esbuild";
 import { fileURLToPath } from "node:url";
 
+// Names of our own that no message, trait or element has: they may be short.
+const own = /^(acknowledge|buttons|controls|decision|element|marked|missing|nest|rename|replan|toggles)$/;
+
 const here = fileURLToPath(new URL(".", import.meta.url));
 
 await build({
@@ -11,6 +14,7 @@ await build({
   outdir: process.argv[2] ?? "../m3nb/static",
   bundle: true,
   minify: true,
+  mangleProps: own,
   format: "esm",
   target: ["es2022", "chrome120", "firefox121", "safari17.2"],
   charset: "utf8",

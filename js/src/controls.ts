@@ -1,108 +1,161 @@
-import { type Child, button, h, words } from "./dom";
+import { type Child, button, fill, h, set, words } from "./dom";
+import { list, object, union } from "./nested";
 import type { Field, RawValue } from "./protocol";
 import { toLocal, withOffset, zone } from "./times";
+
+/** What a control needs of the form around it. */
+export interface Context {
+  id(): string;
+  /** Something was typed or chosen. */
+  changed(): void;
+  /** Says it to whoever does not see it. */
+  say(text: string): void;
+}
+
+/** Hears what cannot be sent as it stands. */
+export type Wrong = (one: Control, message: string) => void;
 
 /** One field on the page. */
 export interface Control {
   field: Field;
   element: HTMLElement;
-  /** What would be sent: null is "omitted". Text is a reason why it cannot be sent as it stands. */
-  read(): RawValue | null | string;
-  touched(): boolean;
+  /** What would be sent: null is "omitted". */
+  read(wrong?: Wrong): RawValue | null;
   /** Shows an error at the field, or removes it. */
   mark(message: string | null): void;
+  bad(): boolean;
   focus(): void;
+  rename(label: string): void;
+  /** Takes over a changed plan and keeps what was typed; false: it has to be drawn anew. */
+  update(field: Field): boolean;
+  /** The controls inside that are drawn now. */
+  children(): Control[];
+  /** Unfolds it. */
+  open(): void;
 }
 
 /** Up to this many options are all on view; more become a list to unfold. */
 const ON_VIEW = 6;
 
-interface Inner {
+export interface Inner {
   /** What stands between the description and the hint. */
   body: Child[];
   /** The element that carries label, description and error. */
   main: HTMLElement;
   /** A group of controls is named by a legend, a single control by a label. */
   group?: boolean;
-  read(): RawValue | null | string;
-  /** The id of one more text that describes the control. */
-  note?: string | undefined;
+  /** Text is a reason why it cannot be sent as it stands. */
+  read(wrong?: Wrong): RawValue | null | string;
+  /** One more text that describes the control. */
+  note?: HTMLElement | null;
   /** The elements that carry `aria-invalid`. */
   marked?: HTMLElement[];
   first?: HTMLElement;
+  /** Of what holds other controls. */
+  nest?: Pick<Control, "children" | "focus" | "update" | "open">;
 }
 
-export function control(field: Field, id: () => string): Control {
+/** What cannot change without drawing a control anew. */
+const fixed = (field: Field) =>
+  JSON.stringify([
+    field.options,
+    field.nullable,
+    field.empty,
+    field.readonly,
+    /bool|choi|mult/.test(field.control) && field.required,
+  ]);
+
+export function control(field: Field, context: Context): Control {
+  if (field.initial?.absent) field = { ...field, initial: null };
+  if (field.control === "union") return union(field, context);
+  const { id } = context;
+  const { initial } = field;
   let touched = false;
   let invalid = false;
   const touch = () => {
     touched = true;
-    if (invalid) mark(null);
+    if (invalid) self.mark(null);
+    context.changed();
   };
-  const inner = draw(field, id, touch);
-  const { main, marked = [main], first = main } = inner;
-  const [labelId, noteId, hintId, errorId] = [id(), id(), id(), id()];
-  const note = words("note", field.description, noteId);
-  const hint = words("hint", field.hint, hintId);
-  const error = h("div", { class: "error", id: errorId, dir: "auto" });
-  const described = [note && noteId, hint && hintId, inner.note].filter(Boolean).join(" ");
-  const head: Child[] = [
-    h("span", { id: labelId, dir: "auto", class: "label" }, field.label),
-    field.required ? null : h("span", { class: "optional" }, "optional"),
-  ];
-  const rest = [note, ...inner.body, hint, error];
-  let element: HTMLElement;
-  if (inner.group) {
-    element = main;
-    main.setAttribute("aria-labelledby", labelId);
-    main.prepend(h("legend", {}, ...head));
-    main.append(...rest.filter((child): child is HTMLElement => !!child));
-  } else {
-    main.id ||= id();
-    const label = h("label", { id: labelId, for: main.id, dir: "auto", class: "label" }, field.label);
-    element = h("div", { class: "field" }, h("div", { class: "head" }, label, ...head.slice(1)), ...rest);
-  }
-  if (field.required && !inner.group) main.setAttribute("aria-required", "true");
-  describe();
+  const inner = draw(field, context, touch);
+  const { main, group, nest, marked = [main], first = main } = inner;
+  const text = (cls: string) => h("div", { class: cls, id: id(), dir: "auto" });
+  const [note, hint, error] = [text("note"), text("hint"), text("error")];
+  main.id ||= id();
+  const label = h(group ? "span" : "label", { id: id(), for: group ? null : main.id, dir: "auto", class: "label" });
+  const flags = h("span", "optional");
+  const head = h(group ? "legend" : "div", { class: "head" }, label, flags);
+  const element = group ? main : h("div", "field");
+  fill(element, [head, note, ...inner.body, hint, error]);
+  if (group) main.setAttribute("aria-labelledby", label.id);
 
   function describe() {
-    const list = [described, invalid && errorId].filter(Boolean).join(" ");
-    for (const one of new Set([main, ...marked]))
-      list ? one.setAttribute("aria-describedby", list) : one.removeAttribute("aria-describedby");
+    const list = [note, hint, inner.note, error].flatMap((each) => (each?.textContent ? each.id : [])).join(" ");
+    for (const one of new Set([main, ...marked])) set(one, "aria-describedby", list);
   }
-  function mark(message: string | null) {
-    invalid = message !== null;
-    error.textContent = message;
-    element.classList.toggle("bad", invalid);
-    for (const one of marked)
-      invalid ? one.setAttribute("aria-invalid", "true") : one.removeAttribute("aria-invalid");
+  function dress() {
+    const { required, deprecated, readonly } = self.field;
+    label.textContent = self.field.label;
+    note.textContent = self.field.description;
+    hint.textContent = self.field.hint;
+    flags.textContent = [!required && "optional", readonly && "read only", deprecated && "deprecated"]
+      .filter(Boolean)
+      .join(" · ");
+    if (!group || main.role === "radiogroup") set(main, "aria-required", required && "true");
     describe();
   }
-  return {
+  const self: Control = {
     field,
     element,
-    read: () => (touched ? inner.read() : field.initial),
-    touched: () => touched,
-    mark,
-    focus: () => (element.querySelector<HTMLElement>("input:checked") ?? first).focus(),
+    read(wrong) {
+      const value = touched || nest ? inner.read(wrong) : initial;
+      if (typeof value !== "string") return value;
+      wrong?.(self, value);
+      return null;
+    },
+    mark(message) {
+      invalid = message !== null;
+      error.textContent = message;
+      element.classList.toggle("bad", invalid);
+      for (const one of marked) set(one, "aria-invalid", invalid && "true");
+      describe();
+    },
+    bad: () => invalid,
+    focus: () => (nest ? nest.focus() : (element.querySelector<HTMLElement>("input:checked") ?? first).focus()),
+    rename: (text) => (label.textContent = text),
+    update(next) {
+      if (fixed(next) !== fixed(self.field) || nest?.update(next) === false) return false;
+      self.field = next;
+      dress();
+      return true;
+    },
+    children: () => nest?.children() ?? [],
+    open: () => nest?.open(),
   };
+  dress();
+  if (field.readonly)
+    for (const each of element.querySelectorAll<HTMLInputElement>("input, select, textarea, button"))
+      each.matches("[dir]") ? (each.readOnly = true) : (each.disabled = true);
+  return self;
 }
 
-function draw(field: Field, id: () => string, touch: () => void): Inner {
+function draw(field: Field, context: Context, touch: () => void): Inner {
   const { control: kind, options } = field;
+  if (kind === "object") return object(field, context, touch);
+  if (kind === "list") return list(field, context, touch);
   if (kind === "boolean")
-    return pick(field, id, touch, [
+    return pick(field, context, touch, [
       { label: "Yes", raw: { bool: true } },
       { label: "No", raw: { bool: false } },
     ]);
   if (kind === "choice")
     return pick(
       field,
-      id,
+      context,
       touch,
       options.map((option, at) => ({ ...option, raw: { choice: at } })),
     );
-  return kind === "multi" ? several(field, id, touch) : typed(field, id, touch);
+  return kind === "multi" ? several(field, context, touch) : typed(field, context, touch);
 }
 
 interface Entry {
@@ -111,19 +164,19 @@ interface Entry {
   raw: RawValue | null;
 }
 
-const same = (a: RawValue | null, b: RawValue | null) => JSON.stringify(a) === JSON.stringify(b);
+export const same = (a: RawValue | null, b: RawValue | null) => JSON.stringify(a) === JSON.stringify(b);
 /** The state of an optional choice in which nothing is sent. */
 const OPEN = "Unanswered";
 const NULL: Entry = { label: "null", description: null, raw: { null: true } };
 
 /** One of several: radio buttons, or a list to unfold when there are many. */
-function pick(field: Field, id: () => string, touch: () => void, entries: Entry[]): Inner {
+function pick(field: Field, { id }: Context, touch: () => void, entries: Entry[]): Inner {
   const few = entries.length <= ON_VIEW;
   if (field.nullable) entries = [...entries, NULL];
   // A single answer that is allowed is a box to tick: never ticked beforehand, and it can be unticked.
   if (entries.length === 1) {
     const [box, element] = tick("checkbox", entries[0]!, id, touch, same(entries[0]!.raw, field.initial));
-    return group([h("div", { class: "ticks" }, element)], () => (box.checked ? entries[0]!.raw : null), [box], box);
+    return group([h("div", "ticks", element)], () => (box.checked ? entries[0]!.raw : null), [box], box);
   }
   if (!few) {
     const start = entries.findIndex((entry) => same(entry.raw, field.initial));
@@ -132,7 +185,7 @@ function pick(field: Field, id: () => string, touch: () => void, entries: Entry[
       { oninput: touch },
       h("option", { value: -1 }, field.required ? "Choose…" : OPEN),
       ...entries.map((entry, at) =>
-        h("option", { value: at, selected: at === start }, entry.label + (entry.description ? " – " + entry.description : "")),
+        h("option", { value: at }, entry.label + (entry.description ? " – " + entry.description : "")),
       ),
     );
     select.value = String(start);
@@ -150,14 +203,13 @@ function pick(field: Field, id: () => string, touch: () => void, entries: Entry[
     boxes[0]![0],
   );
   inner.main.setAttribute("role", "radiogroup");
-  if (field.required) inner.main.setAttribute("aria-required", "true");
   inner.marked = [inner.main];
   return inner;
 }
 
 /** Any of several: check boxes. What is sent in their place, an empty list or null, excludes them. */
-function several(field: Field, id: () => string, touch: () => void): Inner {
-  const initial = field.initial && "choices" in field.initial ? field.initial.choices : [];
+function several(field: Field, { id }: Context, touch: () => void): Inner {
+  const initial = field.initial?.choices ?? [];
   const boxes = field.options.map((option, at) =>
     tick("checkbox", { ...option, raw: null }, id, () => choose(null), initial.includes(at)),
   );
@@ -191,13 +243,13 @@ const EMPTY_LIST: RawValue = { choices: [] };
  * Buttons for the values that cannot be typed: null, and what is empty on purpose. They are there while nothing is
  * typed, so that a filled form has no more stops for the Tab key than it has fields.
  */
-function specials(field: Field, empty: [RawValue, string] | null, chosen: (raw: RawValue | null) => void) {
+export function specials(field: Field, empty: [RawValue, string] | null, chosen: (raw: RawValue | null) => void) {
   let value: RawValue | null = null;
   const offers: [RawValue, string][] = [];
   if (field.empty && empty) offers.push(empty);
   if (field.nullable) offers.push([NULL.raw!, NULL.label]);
   const made = offers.map(([raw, label]) => button(label, "", () => chosen(same(value, raw) ? null : raw)));
-  const element = h("div", { class: "others" }, "send", ...made);
+  const element = h("div", "others", "send", ...made);
   return {
     element: made.length > 0 && element,
     value: () => value,
@@ -215,7 +267,7 @@ function ticks(entries: { label: string; description?: string | null }[], made: 
   return h("div", { class: short ? "ticks row" : "ticks" }, ...made.map(([, element]) => element));
 }
 
-function group(body: Child[], read: () => RawValue | null, marked: HTMLElement[], first?: HTMLElement): Inner {
+export function group(body: Child[], read: () => RawValue | null, marked: HTMLElement[], first?: HTMLElement): Inner {
   const main = h("fieldset", { class: "field" });
   return { body, main, group: true, read, marked, first: first ?? main };
 }
@@ -252,14 +304,15 @@ const INPUT_TYPES: Record<string, string> = {
 };
 
 /** Everything that is typed. Numbers and addresses are plain text boxes, so that what was typed arrives exactly. */
-function typed(field: Field, id: () => string, touch: () => void): Inner {
+function typed(field: Field, { id }: Context, touch: () => void): Inner {
   const { control: kind } = field;
   const { placeholder = "", ...attributes } = field.attributes;
   const json = kind === "json";
-  const timed = kind === "datetime" || kind === "time";
-  const start = field.initial && ("text" in field.initial ? field.initial.text : "json" in field.initial ? field.initial.json : null);
-  const shown = timed && start ? toLocal(start, kind === "time") : (start ?? "");
-  let special = field.initial && ("null" in field.initial || (start === "" && !json)) ? field.initial : null;
+  const timeOnly = kind === "time";
+  const timed = timeOnly || kind === "datetime";
+  const start = field.initial?.text ?? field.initial?.json;
+  const shown = timed && start ? toLocal(start, timeOnly) : (start ?? "");
+  let special = start || (json && start === "") ? null : field.initial;
   const common = { ...attributes, id: id(), oninput: () => change(null), dir: "auto", spellcheck: json ? "false" : null };
   const box: HTMLInputElement | HTMLTextAreaElement =
     json || kind === "textarea"
@@ -268,7 +321,7 @@ function typed(field: Field, id: () => string, touch: () => void): Inner {
           ...common,
           type: shown === null ? "text" : (INPUT_TYPES[kind] ?? "text"),
           autocomplete: kind === "password" ? "new-password" : "off",
-          class: kind === "number" || kind === "integer" ? "short" : timed || kind === "date" ? "when" : null,
+          class: /^(num|int)/.test(kind) ? "short" : timed || kind === "date" ? "when" : null,
         });
   box.value = shown ?? start ?? "";
   const asTyped = shown === null || !timed;
@@ -285,20 +338,16 @@ function typed(field: Field, id: () => string, touch: () => void): Inner {
   }
   function show() {
     others.set(special, box.value !== "");
-    box.placeholder = special ? ("null" in special ? "null" : "empty text") : placeholder;
+    box.placeholder = special ? (special.null ? "null" : "empty text") : placeholder;
     const local = box.value && withOffset(box.value);
     if (sent) sent.textContent = zone() + (local ? ", sent as " + local : "");
   }
   show();
   return {
     // After the box in the order of keys, at the end of the label's line for the eye.
-    body: [
-      box,
-      others.element,
-      sent,
-    ],
+    body: [box, others.element, sent],
     main: box,
-    note: sent?.id,
+    note: sent,
     read() {
       if (box.validity?.badInput) return "This is not complete yet.";
       const text = box.value;

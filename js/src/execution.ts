@@ -1,6 +1,6 @@
 import { courier } from "./courier";
-import { h } from "./dom";
-import type { Incoming, Model, Outgoing, Round, View } from "./protocol";
+import { active, h } from "./dom";
+import type { Incoming, Model, Outgoing, Round, Values, View } from "./protocol";
 import { type Panel, panel } from "./round";
 import { header } from "./status";
 import { summary } from "./summary";
@@ -11,6 +11,10 @@ const NOT_CONNECTED =
 const GONE = "This request was answered elsewhere, or is no longer waiting.";
 /** How long an acknowledged answer may stay without a reply before it may be sent again. */
 const REPLY_WITHIN = 30_000;
+/** How long after the last change of a live form Python is asked. */
+const CHECK_AFTER = 250;
+/** How long the height of an answered round is kept for the next one, in milliseconds. */
+const HOLD = 4000;
 
 /** anywidget's `render`: draws one execution, and returns what frees it. */
 function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?: AbortSignal }): () => void {
@@ -23,10 +27,15 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
   let asked: { id: string; round_id: string } | null = null;
   let replyTimer: ReturnType<typeof setTimeout> | undefined;
   const answered = new Set<string>();
+  /** Live forms that changed, and the ids of the checks whose replies count. */
+  const changed = new Map<string, () => Values>();
+  const checks = new Map<string, string>();
+  let checkTimer: ReturnType<typeof setTimeout> | undefined;
+  let holdTimer: ReturnType<typeof setTimeout> | undefined;
 
   const head = header(() => deliver({ kind: "cancel_run" }));
-  const done = h("div", {});
-  const place = h("div", {});
+  const done = h("div");
+  const place = h("div");
   const note = h("div", { class: "say", role: "status", tabindex: "-1" });
   const root = h(
     "div",
@@ -39,7 +48,8 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
   );
   const forgetTheme = followTheme(root);
   const over = () => model.get("view")?.state === "finished";
-  const focused = () => (root.getRootNode() as Document).activeElement;
+  const focused = () => active(root);
+  const rest = () => note.focus({ preventScroll: true });
   const say = (text: string) => {
     if (note.textContent !== text) note.textContent = text;
   };
@@ -59,7 +69,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     const id = current?.round.round_id;
     const closed = lost || asked?.round_id === id || answered.has(id!);
     // Focus must not fall out of the widget with the fields that close, or keys would reach the notebook.
-    if (closed && current?.element.contains(focused())) note.focus();
+    if (closed && current?.element.contains(focused())) rest();
     current?.close(closed);
     root.classList.toggle("off", lost);
     head.close(lost);
@@ -85,7 +95,12 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
 
   function change(view: View, before: string | undefined) {
     const hadFocus = root.contains(focused());
+    clearTimeout(checkTimer);
+    changed.clear();
+    checks.clear();
     current = view.round && ask(view.round);
+    // The page must not jump up and down again between two rounds.
+    hold(!current && view.state !== "finished" ? place.offsetHeight : 0);
     place.replaceChildren(...(current ? [current.element] : []));
     if (before !== undefined && !answered.has(before) && asked?.round_id !== before)
       say(view.state === "finished" ? "The run has ended, so this request is closed." : GONE);
@@ -93,24 +108,51 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     shut();
     if (!hadFocus) return;
     if (current && !lost) current.focus();
-    else note.focus();
+    else rest();
+  }
+
+  function hold(height: number) {
+    clearTimeout(holdTimer);
+    place.style.minHeight = height ? height + "px" : "";
+    if (height) holdTimer = setTimeout(hold, HOLD, 0);
   }
 
   function ask(round: Round): Panel {
     const { round_id } = round;
-    const made: Panel = panel(round, (responses) => {
-      if (asked || current !== made) return;
-      say("Sending…");
-      asked = { id: deliver({ kind: "submit", round_id, responses }), round_id };
-      shut();
-    });
+    const made: Panel = panel(
+      round,
+      (responses) => {
+        if (asked || current !== made) return;
+        check(round_id);
+        say("Sending…");
+        asked = { id: deliver({ kind: "submit", round_id, responses }), round_id };
+        shut();
+      },
+      (key, read) => {
+        changed.set(key, read);
+        clearTimeout(checkTimer);
+        checkTimer = setTimeout(check, CHECK_AFTER, round_id);
+      },
+    );
     return made;
+  }
+
+  /** Asks for the fields of the live forms that changed; only the reply to the last question counts. */
+  function check(round_id: string) {
+    clearTimeout(checkTimer);
+    for (const [key, read] of changed) {
+      post.acknowledge(checks.get(key) ?? "");
+      checks.set(key, deliver({ kind: "check", round_id, key, values: read() }));
+    }
+    changed.clear();
   }
 
   function hear(message: Incoming) {
     if (message.kind === "ack") return acknowledged(message.id);
     if (message.kind === "summary") return done.replaceChildren(...summary(message.rounds));
-    if (message.kind === "accepted") {
+    if (message.kind === "plan") {
+      if (checks.get(message.key) === message.id) current?.replan(message);
+    } else if (message.kind === "accepted") {
       answered.add(message.round_id);
       if (asked?.round_id === message.round_id) settle();
       shut();
@@ -160,6 +202,8 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     clearInterval(clock);
     clearTimeout(replyTimer);
     clearTimeout(patience);
+    clearTimeout(checkTimer);
+    clearTimeout(holdTimer);
     forgetTheme();
     model.off("change:view", draw);
     model.off("msg:custom", hear);

@@ -1,13 +1,23 @@
 // What travels between Python and the page. m3nb/forms/plan.py and the notebook room define it.
 
 /** What was typed into one field: exactly one of these. An absent field is omitted from the answer. */
-export type RawValue =
-  | { text: string }
-  | { bool: boolean }
-  | { choice: number }
-  | { choices: number[] }
-  | { json: string }
-  | { null: true };
+export interface RawValue {
+  text?: string;
+  bool?: boolean;
+  choice?: number;
+  choices?: number[];
+  json?: string;
+  null?: true;
+  fields?: Values;
+  items?: RawValue[];
+  /** Of a union, together with `fields` or `field`. */
+  branch?: number;
+  field?: RawValue;
+  /** An item to which nothing was typed. */
+  absent?: true;
+}
+
+export type Values = Record<string, RawValue>;
 
 export interface Field {
   name: string;
@@ -22,6 +32,23 @@ export interface Field {
   options: { label: string; description: string | null }[];
   hint: string | null;
   attributes: Record<string, string>;
+  readonly?: boolean;
+  deprecated?: boolean;
+  /** Of an "object". */
+  fields?: Field[];
+  /** Of a "list": the plan of one new item. Its pointers begin at the item. */
+  item?: Field;
+  min?: number;
+  max?: number | null;
+  /** Of a "union": with the fields of an object, or one field for any other value. */
+  branches?: Branch[];
+}
+
+export interface Branch {
+  label: string;
+  description: string | null;
+  fields: Field[] | null;
+  field: Field | null;
 }
 
 export interface FormPlan {
@@ -33,6 +60,8 @@ export interface FormPlan {
   fields: Field[];
   hints: string[];
   blocked: string | null;
+  /** Whether the fields depend on what is typed: Python is asked after each change. */
+  live?: boolean;
 }
 
 export interface UrlPlan {
@@ -54,6 +83,8 @@ export interface Round {
   /** ISO 8601 with offset. */
   deadline: string | null;
   requests: Plan[];
+  /** What the operation that waits was called with, as JSON text. */
+  arguments?: string | null;
 }
 
 export interface View {
@@ -75,7 +106,7 @@ export type Action = "accept" | "decline" | "cancel";
 
 export interface Response {
   action: Action;
-  values?: Record<string, RawValue>;
+  values?: Values;
 }
 
 export interface FieldError {
@@ -96,6 +127,7 @@ export interface Answered {
 export type Outgoing =
   | { kind: "ready" }
   | { kind: "submit"; round_id: string; responses: Record<string, Response> }
+  | { kind: "check"; round_id: string; key: string; values: Values }
   | { kind: "cancel_run" };
 
 export type Incoming =
@@ -103,7 +135,18 @@ export type Incoming =
   | { kind: "invalid"; id: string; round_id: string; errors: FieldError[]; message: string }
   | { kind: "accepted"; id: string; round_id: string }
   | { kind: "refused"; id: string; round_id: string; message: string }
-  | { kind: "summary"; rounds: Answered[] };
+  | { kind: "summary"; rounds: Answered[] }
+  | Replan;
+
+/** The fields of a live form as they are for the values that were sent with a `check`. */
+export interface Replan {
+  kind: "plan";
+  id: string;
+  round_id: string;
+  key: string;
+  fields: Field[];
+  blocked: string | null;
+}
 
 /** The part of anywidget's model that is used here. */
 export interface Model {

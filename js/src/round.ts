@@ -1,5 +1,5 @@
-import { button, h, ids } from "./dom";
-import type { Action, FieldError, Response, Round } from "./protocol";
+import { active, button, h, ids } from "./dom";
+import type { Action, FieldError, Replan, Response, Round, Values } from "./protocol";
 import { type Request, request } from "./request";
 
 /** The questions of one round, with the buttons that answer them. */
@@ -13,10 +13,14 @@ export interface Panel {
   tell(message: string | null): void;
   /** The requests of which the server says that they are done. */
   done(keys: string[]): void;
+  /** The fields of a live form as they are now. */
+  replan(news: Replan): void;
   focus(): void;
 }
 
 type Send = (responses: Record<string, Response>) => void;
+/** Something was typed into a live form; `read` tells what would be sent. */
+type Check = (key: string, read: () => Values) => void;
 
 /** One request among several: what was decided about it, and where that is shown. */
 interface Block {
@@ -28,19 +32,25 @@ interface Block {
   toggles: HTMLButtonElement[];
 }
 
-export function panel(round: Round, send: Send): Panel {
+export function panel(round: Round, send: Send, check: Check): Panel {
   const id = ids();
   const many = round.requests.length > 1;
-  const requests = round.requests.map((plan) => request(plan, id));
+  const hush = h("div", { class: "hush", "aria-live": "polite" });
+  const say = (text: string) => (hush.textContent = text);
+  const requests = round.requests.map((plan) => request(plan, { id, say }, (read) => check(plan.key, read)));
   const onlyLinks = round.requests.every((plan) => plan.mode === "url");
   const blocks: Block[] = [];
   const links: HTMLElement[] = [];
   /** What Enter presses. A link is opened by its own click only. */
   let enter: HTMLButtonElement | null = null;
   const trouble = h("div", { class: "error form-error", tabindex: "-1", hidden: true, dir: "auto" });
-  const buttons = h("div", { class: "buttons" });
-  const body = h("fieldset", { class: "all" }, ...requests.map(block), trouble, h("div", { class: "bar" }, buttons));
-  const element = h("div", { class: "round", role: "form", tabindex: "-1", onkeydown: key }, body);
+  const buttons = h("div", "buttons");
+  const body = h("fieldset", { class: "all" }, ...requests.map(block), trouble, h("div", "bar", buttons));
+  const called = round.arguments;
+  const details =
+    called &&
+    h("details", {}, h("summary", {}, "What it was called with"), h("pre", { tabindex: 0, dir: "auto" }, called));
+  const element = h("div", { class: "round", role: "form", tabindex: "-1", onkeydown: key }, details, body, hush);
   const name = many ? round.requests.length + " questions" : round.requests[0]!.message.slice(0, 120);
   element.setAttribute("aria-label", name || "Question");
   usual();
@@ -61,7 +71,7 @@ export function panel(round: Round, send: Send): Panel {
       ["cancel", "Cancel"],
     ];
     // What cannot be accepted is not declined in anybody's name either: somebody decides.
-    if (!one.blocked) choices.unshift(["accept", url ? "I opened it myself" : "Answer"]);
+    if (!url || !one.blocked) choices.unshift(["accept", url ? "I opened it myself" : "Answer"]);
     const toggles = choices.map(([action, label]) => button(label, "", () => made.choose(action)));
     const made: Block = {
       one,
@@ -80,7 +90,7 @@ export function panel(round: Round, send: Send): Panel {
     const row = h("div", group, ...linked(one, () => made.choose("accept")), ...toggles);
     blocks.push(made);
     if (!url && !one.blocked) made.choose("accept");
-    const legend = h("legend", { dir: "auto" }, `${at + 1} of ${round.requests.length}`, h("span", { class: "optional" }, one.plan.key));
+    const legend = h("legend", { dir: "auto" }, `${at + 1} of ${round.requests.length}`, h("span", "optional", one.plan.key));
     one.element.append(row, problem);
     return h("fieldset", { class: "one" }, legend, one.element);
   }
@@ -91,7 +101,7 @@ export function panel(round: Round, send: Send): Panel {
     const accept = () => send({ [plan.key]: { action: "accept" } });
     const word = many || (plan.mode === "form" && plan.fields.length > 0) ? "Submit" : "Accept";
     enter = !many && plan.mode === "url" ? null : button(word, "primary", submit);
-    if (enter) enter.disabled = !many && !!first.blocked;
+    fit();
     links.length = many ? links.length : 0;
     buttons.replaceChildren(
       ...(enter ? [enter] : [...linked(first, accept), ...(first.blocked ? [] : [button("I opened it myself", "", accept)])]),
@@ -100,11 +110,16 @@ export function panel(round: Round, send: Send): Panel {
     );
   }
 
+  function fit() {
+    if (enter) enter.disabled = !many && !!requests[0]!.blocked;
+    for (const { one, toggles } of blocks) if (one.plan.mode === "form") toggles[0]!.disabled = !!one.blocked;
+  }
+
   function submit() {
-    const open = blocks.filter((each) => !each.decision);
+    const open = blocks.filter((each) => !each.decision || (each.one.blocked && each.decision === "accept"));
     for (const each of open) each.missing(true);
     const responses = collect((one) => blocks.find((each) => each.one === one)?.decision ?? "accept");
-    if (open.length) open[0]!.toggles[0]!.focus();
+    if (open.length) open[0]!.toggles.find((each) => !each.disabled)!.focus();
     else if (responses) send(responses);
     else requests.some((one) => one.focus(true));
   }
@@ -122,7 +137,7 @@ export function panel(round: Round, send: Send): Panel {
       send(collect(() => action)!);
     };
     if (!always && !requests.some((one) => one.touched())) return go();
-    const before = buttons.contains(element.ownerDocument.activeElement) ? null : active();
+    const before = buttons.contains(active(element)) ? null : active(element);
     const back = () => {
       usual();
       if (before?.isConnected) before.focus();
@@ -132,14 +147,12 @@ export function panel(round: Round, send: Send): Panel {
     const keep = button(onlyLinks ? "Go back" : "Keep editing", "", back);
     const lost = requests.some((one) => one.touched()) ? " What was typed is dropped." : "";
     buttons.replaceChildren(
-      h("span", { class: "ask" }, `${word} ${many ? "all requests" : "this request"}?${lost}`),
+      h("span", "ask", `${word} ${many ? "all requests" : "this request"}?${lost}`),
       button("Yes, " + word.toLowerCase(), "danger", go),
       keep,
     );
     keep.focus();
   }
-
-  const active = () => (element.getRootNode() as Document | ShadowRoot).activeElement as HTMLElement | null;
 
   function key(event: KeyboardEvent) {
     if (body.disabled || event.isComposing) return;
@@ -151,7 +164,7 @@ export function panel(round: Round, send: Send): Panel {
     }
     if (event.key !== "Enter" || event.shiftKey || event.altKey || asking) return;
     const target = event.target as HTMLElement;
-    const line = target instanceof HTMLInputElement && target.type !== "radio" && target.type !== "checkbox";
+    const line = target instanceof HTMLInputElement && !/radio|checkbox|search/.test(target.type);
     if (!enter || target.matches("a") || !(event.ctrlKey || event.metaKey || line)) return;
     event.preventDefault();
     if (!enter.disabled) enter.click();
@@ -182,6 +195,10 @@ export function panel(round: Round, send: Send): Panel {
     tell(message) {
       tell(message);
       if (message) trouble.focus();
+    },
+    replan({ key, fields, blocked }) {
+      requests.find((one) => one.plan.key === key)?.replan(fields, blocked);
+      fit();
     },
     focus() {
       // Never to a link: who just pressed Enter would open it.

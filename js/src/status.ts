@@ -21,14 +21,14 @@ export function header(cancelRun: () => void): Header {
   const dot = h("span", { class: "dot", "aria-hidden": "true" });
   const status = h("span", { class: "state", "aria-live": "polite" });
   const who = h("span", { class: "who", dir: "auto" });
-  const clock = h("span", { class: "clock" });
-  const deadline = h("span", { class: "clock deadline" });
-  const stop = h("span", { class: "stop" });
+  const clock = h("span", "clock");
+  const deadline = h("span", "clock deadline");
+  const stop = h("span", "stop");
   const failure = h("div", { class: "error form-error", dir: "auto", hidden: true });
   const element = h(
     "div",
     { class: "header" },
-    h("div", { class: "line" }, dot, status, who, h("div", { class: "tools" }, deadline, clock, stop)),
+    h("div", "line", dot, status, who, h("div", "tools", deadline, clock, stop)),
     failure,
   );
 

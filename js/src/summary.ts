@@ -6,12 +6,11 @@ const WORDS: Record<string, string> = { accept: "Accepted", decline: "Declined",
 /** The answered rounds, as Python tells them: already redacted. */
 export function summary(rounds: Answered[]): HTMLElement[] {
   return rounds.map(({ action, items, at }) => {
-    const when = at ? new Date(at) : null;
-    const time = when && !isNaN(+when) ? when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : null;
+    const time = at && new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
     return h(
       "section",
       { class: "answered", "data-action": action },
-      h("div", { class: "mark" }, WORDS[action] ?? action, time && h("span", { class: "clock" }, time)),
+      h("div", "mark", WORDS[action] ?? action, time && h("span", "clock", time)),
       items.length > 0 &&
         h(
           "dl",

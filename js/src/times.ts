@@ -10,9 +10,9 @@ function offset(at: Date): string {
   return (minutes < 0 ? "-" : "+") + two(minutes / 60) + ":" + two(minutes % 60);
 }
 
-const today = () => localDate(new Date());
-const localDate = (at: Date) =>
-  String(at.getFullYear()).padStart(4, "0") + "-" + two(at.getMonth() + 1) + "-" + two(at.getDate());
+/** "2026-01-02T03:04:05.678" by the clock of the browser's zone. */
+const clock = (at: Date) => new Date(+at - at.getTimezoneOffset() * 60_000).toISOString().slice(0, -1);
+const today = () => clock(new Date()).slice(0, 10);
 
 /** "2026-01-02T03:04" as typed → "2026-01-02T03:04:00+01:00"; a bare time gets today's offset. Null: no such time. */
 export function withOffset(local: string): string | null {
@@ -25,9 +25,7 @@ export function withOffset(local: string): string | null {
 export function toLocal(text: string, timeOnly: boolean): string | null {
   const at = new Date(timeOnly ? today() + "T" + text : text);
   if (isNaN(+at) || /[:.]\d\d\.\d{4}/.test(text)) return null;
-  const seconds = at.getMilliseconds() ? two(at.getSeconds()) + "." + String(at.getMilliseconds()).padStart(3, "0") : two(at.getSeconds());
-  const time = two(at.getHours()) + ":" + two(at.getMinutes()) + (seconds === "00" ? "" : ":" + seconds);
-  return timeOnly ? time : localDate(at) + "T" + time;
+  return clock(at).slice(timeOnly ? 11 : 0).replace(/(:00)?\.000$/, "");
 }
 
 /** 3725 → "1 h 02 min"; 65 → "1 min 05 s". */

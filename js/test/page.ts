@@ -21,6 +21,8 @@ declare module "vitest" {
 export interface Letter {
   kind: string;
   id: string;
+  key?: string;
+  values?: Record<string, RawValue>;
   round_id?: string;
   responses?: Record<string, { action: string; values?: Record<string, RawValue> }>;
 }
@@ -148,17 +150,18 @@ export class Page {
     return found;
   }
 
+  /** By its name, as assistive technology reads it, or by what it shows. */
   button(label: string): HTMLButtonElement {
-    const found = this.all<HTMLButtonElement>("button").find((each) => each.textContent === label);
+    const found = this.all<HTMLButtonElement>("button").find((each) => [each.ariaLabel, each.textContent].includes(label));
     if (!found) throw new Error("no button " + label);
     return found;
   }
 
   /** The control or group that carries a label, as assistive technology finds it. */
-  labelled<T extends HTMLElement = HTMLInputElement>(label: string): T {
-    for (const each of this.all<HTMLLabelElement>("label"))
+  labelled<T extends HTMLElement = HTMLInputElement>(label: string, within: Element = this.el): T {
+    for (const each of within.querySelectorAll<HTMLLabelElement>("label"))
       if (each.textContent === label && each.control) return each.control as HTMLElement as T;
-    for (const each of this.all("[aria-labelledby]"))
+    for (const each of within.querySelectorAll("[aria-labelledby]"))
       if (document.getElementById(each.getAttribute("aria-labelledby")!)?.textContent === label) return each as T;
     throw new Error("nothing is labelled " + label);
   }
