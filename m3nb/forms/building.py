@@ -27,7 +27,7 @@ MAX_DEPTH = 8
 MAX_RECURSION = 4
 """The same below a schema that contains itself."""
 
-MAX_NESTED = 400
+MAX_NESTED = 800
 """Fields drawn within one property of the content; what is beyond is written as JSON."""
 
 MAX_ALL_NESTED = 2_000
@@ -123,15 +123,22 @@ class Builder:
             if len(schemas) > self._left - self._until:
                 return ()
             self._left -= len(schemas)
-        shapes = []
-        for name, schema in schemas.items():
+        shapes, until = [], self._until
+        for index, (name, schema) in enumerate(schemas.items()):
             if top:
                 self._resolver.next_property()
                 self._until = max(self._left - MAX_NESTED, 0)
+            else:
+                self._share(until, len(schemas) - index)
             value = STATIC if place.value is STATIC else place.value.get(name)
             inner = replace(place, value=value, depth=place.depth + (not top))
             shapes.append(self._shape(name, at + pointer_to(name), schema, name in required, inner))
+        self._until = until
         return tuple(shapes)
+
+    def _share(self, until: int, among: int) -> None:
+        """The next of so many has an equal part of what is left, or the first would take it all."""
+        self._until = self._left - (self._left - until) // among
 
     def _shape(self, name: str, pointer: str, schema: Any, required: bool, place: _Place) -> Shape:
         mark = len(self._resolver.followed)
@@ -209,12 +216,14 @@ class Builder:
             return ()
         base = without(flat, *_OF_THE_WHOLE, keyword)
         place = replace(place.after(self._resolver.followed[mark:]), value=STATIC)
-        found = []
-        for part in parts:
+        found, until = [], self._until
+        for at, part in enumerate(parts):
+            self._share(until, len(parts) - at)
             merged = self._resolver.flat({"allOf": [base, part]})
             shape = self._shape("", pointer, merged, True, place)
             if shape.possible:
                 found.append(replace(shape, source={"allOf": [source, part]}))
+        self._until = until
         if all(shape.control == "json" for shape in found):
             return ()
         return _branches_of(found)

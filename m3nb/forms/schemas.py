@@ -12,10 +12,10 @@ from urllib.parse import unquote
 from m3nb.elicitation import FormElicitationRequest
 from m3nb.validity import fits
 
-MAX_STEPS = 1_000
+MAX_STEPS = 4_000
 """References and subschemas followed for one property of the content. Fan-out beyond it is written as JSON."""
 
-MAX_ALL_STEPS = 40_000
+MAX_ALL_STEPS = 30_000
 """References and subschemas followed for one form."""
 
 MAX_HOPS = 24
@@ -90,6 +90,10 @@ class Resolver:
         self.followed: list[str] = []
         self._left = MAX_ALL_STEPS
         self._until = 0
+        self._cuts = 0
+        # What was followed once is not followed again: by the identity of the schema, which is therefore kept.
+        self._flat: dict[int, tuple[Any, Any, tuple[str, ...]]] = {}
+        self._members: dict[int, tuple[Any, list[Any], tuple[str, ...]]] = {}
         self.next_property()
 
     def next_property(self) -> None:
@@ -103,15 +107,27 @@ class Resolver:
         """
         if not isinstance(schema, Mapping):
             return schema if isinstance(schema, bool) else {}
+        if "$ref" not in schema and "allOf" not in schema:
+            return schema
+        known = self._flat.get(id(schema))
+        if known is not None:
+            self.followed.extend(known[2])
+            return known[1]
         self._left -= 1
         if hops > MAX_HOPS or self._left < self._until:
+            self._cuts += 1
             return {}
+        mark, cuts = len(self.followed), self._cuts
+        merged = self._merged(schema, hops)
+        if cuts == self._cuts:
+            self._flat[id(schema)] = schema, merged, tuple(dict.fromkeys(self.followed[mark:]))
+        return merged
+
+    def _merged(self, schema: Mapping[str, Any], hops: int) -> Any:
         parts: list[Any] = []
         if isinstance(schema.get("$ref"), str):
             parts.append(self.flat(self._target(schema["$ref"]), hops + 1))
         parts.extend(self.flat(part, hops + 1) for part in list_of(schema, "allOf"))
-        if not parts:
-            return schema
         if False in parts:
             return False
         merged: dict[str, Any] = {}
@@ -122,10 +138,22 @@ class Resolver:
 
     def members(self, schema: Mapping[str, Any], keyword: str) -> list[Any] | None:
         """The branches of a union that can hold at all, flattened; ``None`` when there is no such union."""
-        branches = list_of(schema, keyword)
-        if not branches:
+        branches = schema.get(keyword)
+        if not isinstance(branches, (list, tuple)) or not branches:
             return None
-        return [branch for branch in (self.flat(part, 1) for part in branches) if branch is not False]
+        known = self._members.get(id(branches))
+        if known is not None:
+            self.followed.extend(known[2])
+            return known[1]
+        mark, cuts = len(self.followed), self._cuts
+        self._left -= len(branches)
+        if self._left < self._until:
+            self._cuts += 1
+            return None
+        found = [branch for branch in (self.flat(part, 1) for part in branches) if branch is not False]
+        if cuts == self._cuts:
+            self._members[id(branches)] = branches, found, tuple(dict.fromkeys(self.followed[mark:]))
+        return found
 
     def ruled(self, schema: Mapping[str, Any], value: Any, hops: int = 0) -> Mapping[str, Any]:
         """A flat object schema with the properties and required names that its rules add for ``value``."""

@@ -14,7 +14,7 @@ from m3nb.forms.layout import WHOLE, Layout, layout, settled
 from m3nb.forms.placing import RawValue, raw_of
 from m3nb.forms.shapes import Shape, pointer_to
 from m3nb.frozen import freeze, thaw
-from m3nb.validity import FieldError
+from m3nb.validity import BUDGET_SECONDS, FieldError
 
 MAX_DIGITS = 4000
 """Characters a number may have: Python refuses to print integers of more than 4,300 digits."""
@@ -37,7 +37,10 @@ def read_values(
     Read by the layout that the form has for these very values. Whether the content fits the schema is for
     `m3nb.validity.check_content` to say. Never raises for JSON values.
     """
-    return read_by(request, layout_of_values(request, values), values)
+    from m3nb.validity.keywords import budget
+
+    with budget(BUDGET_SECONDS):
+        return read_by(request, layout_of_values(request, values), values)
 
 
 def layout_of_values(request: FormElicitationRequest, values: Mapping[str, RawValue]) -> Layout:
@@ -61,7 +64,10 @@ def read_by(
 
 def to_values(request: FormElicitationRequest, content: Mapping[str, Any]) -> tuple[dict[str, RawValue], list[str]]:
     """What would have to be typed for ``content``, and the names that the form has no exact place for."""
-    found = layout(request, content)
+    from m3nb.validity.keywords import budget
+
+    with budget(BUDGET_SECONDS):
+        found = layout(request, content)
     if found.whole is not None:
         raw = raw_of(found.whole, content)
         return ({}, list(content)) if raw is None else ({"": raw}, [])
