@@ -7,15 +7,121 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from form_cases import plans
+from form_cases import form, plans
 from need import need
+
+from m3nb.forms import compile_form, to_values
 
 ROOT = Path(__file__).parent.parent
 JS = ROOT / "js"
 STATIC = ROOT / "m3nb" / "static"
 LIMITS = {"execution.js": 24_576, "execution.css": 6_144}
+
+
+TREES: dict[str, tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = {
+    # name: properties, what an untouched form sends, contents that are put in by hand
+    "tree-object": (
+        {
+            "address": {
+                "type": "object",
+                "properties": {
+                    "street": {"type": "string"},
+                    "country": {"enum": ["DE", "FR"], "default": "DE"},
+                    "geo": {"type": "object", "properties": {"lat": {"type": "number"}}},
+                },
+            },
+            "billing": {"type": "object", "properties": {"iban": {"type": "string"}}, "required": ["iban"]},
+            "note": {"anyOf": [{"type": "object", "properties": {"text": {"type": "string"}}}, {"type": "null"}]},
+        },
+        {"address": {"country": "DE"}},
+        [
+            {},
+            {"address": {}, "note": None},
+            {"address": {"street": "A", "geo": {"lat": 1.5}}, "billing": {"iban": "DE1"}, "note": {"text": "x"}},
+        ],
+    ),
+    "tree-list": (
+        {
+            "lines": {
+                "type": "array",
+                "maxItems": 3,
+                "items": {
+                    "type": "object",
+                    "title": "Line",
+                    "properties": {
+                        "sku": {"type": "string"},
+                        "qty": {"type": "integer", "default": 1},
+                        "tags": {"type": "array", "items": {"type": "string", "title": "Tag"}},
+                    },
+                    "required": ["sku"],
+                },
+            },
+            "seen": {"type": "array", "items": {"type": "boolean"}, "default": [True, False]},
+        },
+        {"seen": [True, False]},
+        [
+            {},
+            {"lines": [], "seen": []},
+            {"lines": [{"sku": "a", "qty": 2, "tags": ["x", "y"]}, {"sku": "b", "tags": []}], "seen": [False]},
+        ],
+    ),
+    "tree-union": (
+        {
+            "pay": {
+                "oneOf": [
+                    {
+                        "title": "Card",
+                        "type": "object",
+                        "properties": {"kind": {"const": "card"}, "number": {"type": "string"}},
+                        "required": ["kind", "number"],
+                    },
+                    {
+                        "title": "Bank",
+                        "type": "object",
+                        "properties": {
+                            "kind": {"const": "bank"},
+                            "iban": {"type": "string"},
+                            "fast": {"type": "boolean"},
+                        },
+                        "required": ["kind", "iban"],
+                    },
+                ]
+            },
+            "size": {
+                "anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "array", "items": {"type": "string"}}]
+            },
+        },
+        {},
+        [
+            {},
+            {"pay": {"kind": "card", "number": "42"}, "size": "L"},
+            {"pay": {"kind": "bank", "iban": "DE1", "fast": False}, "size": 3},
+            {"size": ["a", "b"]},
+        ],
+    ),
+}
+
+
+def trees() -> list[dict[str, Any]]:
+    """More cases for the page: plans of nested schemas."""
+    found = []
+    for name, (properties, untouched, contents) in TREES.items():
+        request = form({"type": "object", "properties": properties})
+        fills = [to_values(request, content) for content in contents]
+        assert [left for _, left in fills] == [[]] * len(fills), name
+        found.append(
+            {
+                "id": name,
+                "expect": "render",
+                "plan": compile_form(request),
+                "untouched": to_values(request, untouched)[0],
+                "fills": [values for values, _ in fills],
+            }
+        )
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +154,11 @@ def test_page(npm: str, tmp_path: Path) -> None:
     import json
 
     file = tmp_path / "plans.json"
-    file.write_text(json.dumps(plans(), ensure_ascii=False), encoding="utf-8")
+    file.write_text(json.dumps(plans() + trees(), ensure_ascii=False), encoding="utf-8")
     out = run([npm, "run", "--silent", "test", "--", "--reporter=json"], M3NB_PLANS=str(file), NO_COLOR="1")
     report = json.loads(out[out.index("{") :])
     assert report["success"]
-    assert report["numPassedTests"] > 250
+    assert report["numPassedTests"] > 450
 
 
 def test_the_committed_module_is_what_the_sources_build(npm: str, tmp_path: Path) -> None:

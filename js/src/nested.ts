@@ -216,7 +216,7 @@ export function list(field: Field, context: Context, touch: () => void): Inner {
   others.set(initial, false);
   fit();
   return {
-    ...group([element, add, others.element], () => null, [add], add),
+    ...group([element, add, others.element, why], () => null, [add], add),
     note: why,
     read: (wrong) =>
       rows.length ? { items: rows.map(({ one }) => one.read(wrong) ?? ABSENT) } : others.value(),
