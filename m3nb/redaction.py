@@ -146,6 +146,11 @@ def redact_responses(
     return redacted
 
 
+def redact_value(value: Any, secrets: Iterable[str]) -> Any:
+    """A JSON value with its secrets masked: by name, by shape and those given, as in `redact_responses`."""
+    return _redact(value, None, sorted((each for each in secrets if each), key=len, reverse=True), everything=False)
+
+
 def _redact(value: Any, schema: Any, secrets: list[str], everything: bool) -> Any:
     if value is None:
         return None

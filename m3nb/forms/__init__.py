@@ -18,6 +18,7 @@ Rules, one each:
 
 from m3nb.forms.placing import RawValue
 from m3nb.forms.plan import BranchPlan, Field, FormPlan, Option, UrlPlan, compile_form, fields_for
+from m3nb.forms.telling import told
 from m3nb.forms.values import read_values, to_values
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "fields_for",
     "read_values",
     "to_values",
+    "told",
 ]

@@ -17,6 +17,7 @@ from m3nb.forms.placing import raw_of
 from m3nb.forms.schemas import MAX_HOPS, STATIC, Resolver, list_of, mapping_of, text_of, types_of, without
 from m3nb.forms.shapes import Branch, Control, Shape, pointer_to
 from m3nb.redaction import is_secret_name
+from m3nb.validity import fits
 
 LONG_TEXT = 200
 """A string whose ``maxLength`` is over this many characters is drawn as a text area."""
@@ -177,7 +178,7 @@ class Builder:
         branches = self._branches(flat, plain.source, plain.pointer, types, place)
         if branches:
             possible = plain.nullable or any(branch.shape.possible for branch in branches)
-            return _placed(replace(plain, control="union", possible=possible, branches=branches), plain)
+            return self._placed(replace(plain, control="union", possible=possible, branches=branches), plain)
         if types == {"object"}:
             return self._object(plain, place)
         return self._list(plain, place) if types == {"array"} else plain
@@ -188,7 +189,7 @@ class Builder:
         if not fields:
             return plain
         possible = plain.nullable or all(each.possible for each in fields if each.required)
-        return _placed(replace(plain, control="object", fields=fields, possible=possible), plain)
+        return self._placed(replace(plain, control="object", fields=fields, possible=possible), plain)
 
     def _list(self, plain: Shape, place: _Place) -> Shape:
         items = plain.schema.get("items")
@@ -198,7 +199,14 @@ class Builder:
         if item.control == "json" or not item.possible:
             return plain
         item = replace(item, schema={**item.schema, "title": text_of(item.schema, "title") or "Item"})
-        return _placed(replace(plain, control="list", item=item), plain)
+        return self._placed(replace(plain, control="list", item=item), plain)
+
+    def _placed(self, shape: Shape, plain: Shape) -> Shape:
+        """The shape, or the one written as JSON when the valid default of the schema has no place in the former."""
+        default = shape.schema.get("default", ())
+        if not isinstance(default, (Mapping, list)) or raw_of(shape, default) is not None:
+            return shape
+        return plain if fits(self._resolver.request, shape.source, default) else shape
 
     def _options(self, flat: Mapping[str, Any]) -> tuple[Choice, ...]:
         if not isinstance(flat.get("items"), Mapping):
@@ -277,13 +285,6 @@ class Builder:
                     return set()
                 found |= kinds
         return found
-
-
-def _placed(shape: Shape, plain: Shape) -> Shape:
-    """The shape, or the one written as JSON when the default of its schema has no place in the former."""
-    default = shape.schema.get("default", ())
-    unplaced = isinstance(default, (Mapping, list)) and raw_of(shape, default) is None
-    return plain if unplaced else shape
 
 
 def _is_null(schema: Any) -> bool:

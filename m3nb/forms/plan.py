@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
 from m3nb.elicitation import FormElicitationRequest, UrlElicitationRequest
@@ -147,7 +147,9 @@ def _drawn(request: FormElicitationRequest, found: Layout) -> tuple[list[Field],
                 field["initial"] = None
                 field["hint"] = _hint(shape, left_out=True)
     fields = [field for _, field, _ in drawn]
-    _name_by_message(request, fields)
+    question = question_of(request, [shape for shape, _, _ in drawn])
+    if question is not None:
+        fields[0]["label"] = question
     return fields, content
 
 
@@ -227,13 +229,12 @@ def _blocked(shapes: Iterable[Shape]) -> str | None:
     return f"“{' · '.join(labels)}” is required, but no value of it would be valid." if labels else None
 
 
-def _name_by_message(request: FormElicitationRequest, fields: list[Field]) -> None:
-    """A wrapped scalar (``{"value": T}``, as FastMCP sends it) is named by the question itself."""
-    if len(fields) != 1 or fields[0]["name"] != "value" or fields[0]["label"].lower() != "value":
-        return
+def question_of(request: FormElicitationRequest, shapes: Sequence[Shape]) -> str | None:
+    """The name of a wrapped scalar (``{"value": T}``, as FastMCP sends it): the question itself, if it is short."""
+    if [(shape.name, shape.label.lower()) for shape in shapes] != [("value", "value")]:
+        return None
     message = request.message.strip()
-    if message and len(message) <= _MAX_LABEL and "\n" not in message:
-        fields[0]["label"] = message
+    return message if message and len(message) <= _MAX_LABEL and "\n" not in message else None
 
 
 def _heading(root: Mapping[str, Any], fields: list[Field]) -> str | None:

@@ -18,7 +18,7 @@ from m3nb.elicitation import ElicitationResponse, PendingElicitationRound, UrlEl
 from m3nb.errors import KitClosed
 from m3nb.notebook.commit import commit, finish_outbox, refused, words_of
 from m3nb.notebook.keeping import Keeping
-from m3nb.notebook.view import round_of, summary_of, view_of, waiting_view
+from m3nb.notebook.view import arguments_of, fields_now, round_of, summary_of, view_of, waiting_view
 from m3nb.types import ExecutionResult, ExecutionState
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class Desk:
         self._apart = apart
         self._view: dict[str, Any] = waiting_view(handle.execution_id)
         self._round: dict[str, Any] | None = None
+        self._pending: PendingElicitationRound | None = None
         self._done: list[str] = []
         self._event = -1
         self._failures = 0
@@ -162,7 +163,9 @@ class Desk:
         if pending is None:
             drawn, since, self._done = None, None, []
         elif self._round is None or self._round["round_id"] != pending.round_id:
-            drawn = round_of(pending, self.keeping.record(pending.execution_id, pending.round_id))
+            record = self.keeping.record(pending.execution_id, pending.round_id)
+            store = self.keeping.store
+            drawn = round_of(pending, record, arguments_of(store, record) if store and record else None)
             since, self._done = time.monotonic(), []
         else:
             drawn = self._round
@@ -171,7 +174,7 @@ class Desk:
         error = result.error.message if result and result.error else None
         view = view_of(state, pending, drawn, error, list(self._done))
         with self._lock:
-            self._round, self.round_since = drawn, since
+            self._round, self.round_since, self._pending = drawn, since, pending
         self._show(view, again)
         return result is not None
 
@@ -199,6 +202,11 @@ class Desk:
             return
         message_id = message["id"]
         send({"kind": "ack", "id": message_id})
+        if message.get("kind") == "check":  # changes nothing, so that a repeated one is simply answered again
+            reply = self._fields_now(message)
+            if reply is not None:
+                send(reply)
+            return
         with self._lock:
             self.heard += 1
             new = message_id not in self._seen
@@ -238,6 +246,21 @@ class Desk:
         except Exception as error:  # a page gets words, whatever happened
             return refused(words_of(error))
         return None
+
+    def _fields_now(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The fields of one form for what is typed so far; None when it does not wait any more. Stores nothing."""
+        with self._lock:
+            pending = self._pending
+        request = pending.requests.get(str(message.get("key"))) if pending is not None else None
+        if pending is None or pending.round_id != message.get("round_id"):
+            return None
+        try:
+            drawn = fields_now(request, message.get("values"))
+        except Exception as error:
+            log.debug("the fields could not be drawn again: %s", type(error).__name__)
+            return None
+        ids = {"id": message["id"], "round_id": pending.round_id, "key": message.get("key")}
+        return None if drawn is None else {"kind": "plan", **ids, **drawn}
 
     def _tell_news(self, send: Publish, *, again: bool) -> None:
         try:

@@ -17,6 +17,7 @@ from m3nb.elicitation import (
     PendingElicitationRound,
     UrlElicitationRequest,
 )
+from m3nb.redaction import redact_value
 from m3nb.types import ExecutionState, ExecutionStatus
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ WORDS = {
     "cancelled": "Cancelled",
     "interrupted": "Interrupted",
 }
+MAX_ARGUMENTS = 20_000
+"""Characters shown of what an operation was called with."""
+
 KINDS = {"tool": "", "prompt": "the prompt ", "resource": "the resource "}
 
 
@@ -89,7 +93,9 @@ def waiting_view(execution_id: str) -> dict[str, Any]:
     }
 
 
-def round_of(pending: PendingElicitationRound, record: ManagedInputRecord | None) -> dict[str, Any]:
+def round_of(
+    pending: PendingElicitationRound, record: ManagedInputRecord | None, arguments: str | None
+) -> dict[str, Any]:
     """The plan of one pending round. ``index`` counts from 1; the limit is worth saying from the second round on."""
     index = record.round_index + 1 if record else 1
     return {
@@ -98,7 +104,30 @@ def round_of(pending: PendingElicitationRound, record: ManagedInputRecord | None
         "limit": record.round_limit if record and index > 1 else None,
         "deadline": pending.deadline.isoformat() if pending.deadline else None,
         "requests": [_plan(request) for request in pending.requests.values()],
+        "arguments": arguments,
     }
+
+
+def arguments_of(store: SQLiteExecutionStore, record: ManagedInputRecord) -> str | None:
+    """What the waiting operation was called with, as JSON text without secrets.
+
+    None without parameters, and where it is not known what has to be hidden: after a restart of the kernel.
+    """
+    secrets = store.hides_secrets_of(record.pending.execution_id)
+    if secrets is None or not record.operation_parameters:
+        return None
+    text = json.dumps(redact_value(record.operation_parameters, secrets), ensure_ascii=False, indent=2)
+    return text if len(text) <= MAX_ARGUMENTS else f"{text[: MAX_ARGUMENTS - 1]}…"
+
+
+def fields_now(request: ElicitationRequest | None, values: Any) -> dict[str, Any] | None:
+    """``fields`` and ``blocked`` of a form for what is typed so far; None for what is no form."""
+    from m3nb.forms import fields_for
+
+    if not isinstance(request, FormElicitationRequest):
+        return None
+    fields, blocked = fields_for(request, values if isinstance(values, Mapping) else {})
+    return {"fields": fields, "blocked": blocked}
 
 
 def _plan(request: ElicitationRequest) -> dict[str, Any]:
@@ -119,6 +148,8 @@ def summary_of(store: SQLiteExecutionStore, execution_id: str) -> list[dict[str,
 
 
 def _answered(record: ManagedInputRecord, redacted: Mapping[str, Any]) -> dict[str, Any]:
+    from m3nb.forms import told
+
     items: list[dict[str, str]] = []
     actions = []
     for key, request in record.pending.requests.items():
@@ -127,7 +158,7 @@ def _answered(record: ManagedInputRecord, redacted: Mapping[str, Any]) -> dict[s
         actions.append(action)
         content = response.get("content") or {}
         if isinstance(request, FormElicitationRequest) and content:
-            items += _items(request, content)
+            items += told(request, content)
         elif isinstance(request, UrlElicitationRequest):
             # The host only: the rest of an address may well be a secret.
             items.append({"label": request.message or key, "text": f"{action}: {_host(request)}"})
@@ -145,35 +176,3 @@ def _answered(record: ManagedInputRecord, redacted: Mapping[str, Any]) -> dict[s
 def _host(request: UrlElicitationRequest) -> str:
     url: dict[str, str] = _plan(request)["url"]
     return url["host"] or f"an address that starts with {request.url[:12]!r}"
-
-
-def _items(request: FormElicitationRequest, content: Mapping[str, Any]) -> list[dict[str, str]]:
-    fields = {field["name"]: field for field in _plan(request).get("fields", ())}
-    return [
-        {"label": fields[name]["label"] if name in fields else name, "text": _text(request, fields.get(name), value)}
-        for name, value in content.items()
-    ]
-
-
-def _text(request: FormElicitationRequest, field: Mapping[str, Any] | None, value: Any) -> str:
-    """A value as a person chose it: the label of a choice, yes or no, else the value itself."""
-    control = field["control"] if field else "text"
-    if field and control in ("choice", "multi"):
-        chosen = value if isinstance(value, list) else [value]
-        return ", ".join(_label(request, field, item) for item in chosen)
-    if isinstance(value, bool):
-        return "Yes" if value else "No"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _label(request: FormElicitationRequest, field: Mapping[str, Any], value: Any) -> str:
-    from m3nb.forms import read_values
-
-    name, many = field["name"], field["control"] == "multi"
-    for index, option in enumerate(field["options"]):
-        # The plan has no values, only labels: reading the option back says which value it stands for.
-        content, _ = read_values(request, {name: {"choices": [index]} if many else {"choice": index}})
-        read = content.get(name)
-        if (read[0] if many and read else read) == value:
-            return str(option["label"])
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

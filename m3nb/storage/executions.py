@@ -350,6 +350,10 @@ class SQLiteExecutionStore(_Executions):
         check_texts(_REFUSE, execution_id=execution_id)
         self._secrets[execution_id] = tuple(str(value) for value in values if value)
 
+    def hides_secrets_of(self, execution_id: str) -> tuple[str, ...] | None:
+        """What `set_secrets` was told; None when nothing was, so that it is not known what to hide."""
+        return self._secrets.get(execution_id)
+
     def unresolved_rounds(self, *, expired_only: bool = False) -> tuple[ManagedInputRecord, ...]:
         """The rounds of all executions that are neither resolved nor failed, oldest first; or those without a lease."""
         rows = self._rows("expired_rounds", now_microseconds()) if expired_only else self._rows("unresolved_rounds")
