@@ -58,6 +58,7 @@ export interface Inner {
 /** What cannot change without drawing a control anew. */
 const fixed = (field: Field) =>
   JSON.stringify([
+    field.control,
     field.options,
     field.nullable,
     field.empty,

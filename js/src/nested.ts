@@ -24,8 +24,7 @@ export function fields(first: Field[], context: Context, given?: Values | null):
     shown = plan.map((field) => {
       const key = field.pointer + " " + field.control;
       const old = known.get(key);
-      if (old?.update(field)) return old;
-      const made = control(old ? { ...field, initial: carried(old, field) } : field, context);
+      const made = old ? renewed(old, field, context) : control(field, context);
       known.set(key, made);
       return made;
     });
@@ -54,9 +53,14 @@ export function fields(first: Field[], context: Context, given?: Values | null):
   };
 }
 
+/** The same control for a changed plan, or if that cannot be another one with what was typed in it. */
+function renewed(old: Control, field: Field, context: Context): Control {
+  return old.update(field) ? old : control({ ...field, initial: carried(old, field) }, context);
+}
+
 /** What was chosen, as its place among the new options. */
 function carried(old: Control, next: Field): RawValue | null {
-  const raw = old.read();
+  const raw = old.field.control === next.control ? old.read() : null;
   const place = (at: number) => next.options.findIndex(({ label }) => label === old.field.options[at]?.label);
   if (raw?.choices) return { choices: raw.choices.map(place).filter((at) => at >= 0) };
   if (raw?.choice === undefined) return raw;
@@ -225,9 +229,12 @@ export function list(field: Field, context: Context, touch: () => void): Inner {
       focus: () => (first(rows.map(({ one }) => one)) ?? add).focus(),
       open() {},
       update(next) {
-        if (next.item!.control !== field.item!.control) return false;
         field = next;
-        for (const { one } of rows) one.update(next.item!);
+        for (const row of rows) {
+          const old = row.one;
+          row.one = renewed(old, next.item!, inside);
+          if (row.one !== old) old.element.replaceWith(row.one.element);
+        }
         fit();
         return true;
       },

@@ -554,6 +554,20 @@ describe("a live form", () => {
     page.free();
   });
 
+  test("items whose plan changes keep what was typed, and the place of what was chosen", async () => {
+    const options = (...names: string[]) => names.map((label) => ({ label, description: null }));
+    const plan = (...names: string[]) => [kind, list("tags", { ...TAG, control: "choice", required: true, options: options(...names) })];
+    const page = await open([live(plan("x", "y"))]);
+    page.button("Add Tag").click();
+    page.labelled("y").click();
+    await changed(page, "kind", "a");
+    answer(page, plan("w", "x", "y"));
+    expect(page.labelled("y").checked).toBe(true);
+    expect(page.labelled<HTMLElement>("Tag 1").querySelectorAll("input")).toHaveLength(3);
+    await sends(page, { kind: { text: "a" }, tags: { items: [{ choice: 2 }] } });
+    page.free();
+  });
+
   test("asks nothing after the round has gone or the page is closed", async () => {
     const page = await open([live([kind])]);
     type(page.labelled("kind"), "a");
