@@ -3,7 +3,9 @@ import { build } from "esbuild";
 import { fileURLToPath } from "node:url";
 
 // Names of our own that no message, trait or element has: they may be short.
-const own = /^(acknowledge|buttons|controls|decision|element|marked|missing|nest|rename|replan|toggles)$/;
+const own = new RegExp(
+  "^(acknowledge|buttons|changed|choose|controls|decision|element|marked|missing|nest|rename|replan|respond|toggles|touched)$",
+);
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 

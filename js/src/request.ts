@@ -30,16 +30,21 @@ export interface Request {
 const LONG = 800;
 /** Forms of more fields than this can be searched. */
 const MANY = 40;
+/** How often a form asks again by itself. */
+const TURNS = 4;
 
 /** `check` is called after each change of a form whose fields depend on it. */
 export function request(plan: Plan, outer: Omit<Context, "changed">, check: (read: () => Values) => void): Request {
   const form = plan.mode === "form" ? plan : null;
   let touched = false;
+  let turns = 0;
+  const read = () => inside.read();
   const context: Context = {
     ...outer,
     changed() {
       touched = true;
-      if (form?.live) check(() => inside.read());
+      turns = 0;
+      if (form?.live) check(read);
     },
   };
   const inside = fields(form?.fields ?? [], context);
@@ -107,7 +112,10 @@ export function request(plan: Plan, outer: Omit<Context, "changed">, check: (rea
       return left;
     },
     replan(next, blocked) {
+      const before = JSON.stringify(read());
       inside.set(next);
+      // A field that came with a default may bring others; two that take turns do so a few times only.
+      if (turns++ < TURNS && JSON.stringify(read()) !== before) check(read);
       block.textContent = self.blocked = blocked;
       sift();
     },

@@ -519,6 +519,24 @@ describe("a live form", () => {
     page.free();
   });
 
+  test("asks again when a new field brings a default, and not for ever", async () => {
+    const page = await open([live([kind])]);
+    await changed(page, "kind", "a");
+    const came = field({ name: "came", initial: { text: "DE" } });
+    answer(page, [kind, came]);
+    vi.advanceTimersByTime(250);
+    expect(checks(page).at(-1)!.values).toEqual({ kind: { text: "a" }, came: { text: "DE" } });
+    answer(page, [kind, came, last]);
+    vi.advanceTimersByTime(250);
+    expect(new Set(checks(page).map((letter) => letter.id)).size).toBe(2);
+    for (let i = 0; i < 20; i++) {
+      answer(page, i % 2 ? [kind, came] : [kind]);
+      vi.advanceTimersByTime(250);
+    }
+    expect(new Set(checks(page).map((letter) => letter.id)).size).toBe(4);
+    page.free();
+  });
+
   test("the focus of a field that goes passes to its neighbour", async () => {
     const page = await open([live([kind, extra, last])]);
     await changed(page, "kind", "a");
