@@ -107,6 +107,10 @@ class TestObjects:
         assert untouched({"properties": {"x": wrong}}) == {}
         assert "default" in only(wrong)["fields"][0]["hint"]
 
+    def test_a_required_one_is_sent_where_its_default_is_invalid_and_it_lacks_a_field(self) -> None:
+        schema = ADDRESS | {"default": None}
+        assert untouched({"properties": {"x": schema}, "required": ["x"]}) == {"x": {"country": "DE"}}
+
     def test_a_default_with_parts_that_have_no_field_is_written_as_json(self) -> None:
         schema = {"type": "object", "properties": {"a": TEXT}, "default": {"a": "x", "more": [1]}}
         assert only(schema)["control"] == "json"

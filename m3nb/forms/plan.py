@@ -142,7 +142,7 @@ def _drawn(request: FormElicitationRequest, found: Layout) -> tuple[list[Field],
         for name in refused(request, content) & content.keys():
             # Refused by the schema around it, or the time was over before all could be checked.
             shape, field, _ = next(each for each in drawn if each[0].name == name)
-            if "default" in shape.schema:
+            if content[name] is shape.schema.get("default", _NOTHING):
                 del content[name]
                 field["initial"] = None
                 field["hint"] = _hint(shape, left_out=True)
