@@ -205,6 +205,16 @@ class AsyncExecutionHandle:
         """See `m3nb.ExecutionHandle.pending_elicitation`."""
         return await self._read(lambda handle: handle.pending_elicitation())
 
+    async def wait_for_elicitation(self, timeout: float | None = None) -> PendingElicitationRound | None:
+        """See `m3nb.ExecutionHandle.wait_for_elicitation`."""
+        check_timeout(timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                handle = await self._start.made()
+                return (await self._threads.until(handle.question_or_end))[0]
+        except TimeoutError:
+            raise too_late(self.execution_id, timeout, "asked nothing") from None
+
     async def respond_elicitation(
         self, round_id: str, responses: Mapping[str, ElicitationResponse], *, idempotency_key: str
     ) -> None:

@@ -162,3 +162,13 @@ class NoFrontEnd(MCPError):  # noqa: N818 - reads as what happened
     """A cell waits for an answer, and no page is there that could show the form. The round stays pending."""
 
     code = "no_front_end"
+
+
+def error_of(code: str) -> type[MCPError]:
+    """The class whose ``code`` this is; `MCPError` for a code that none has."""
+    classes = [MCPError]
+    for cls in classes:
+        if cls.code == code:
+            return cls
+        classes.extend(cls.__subclasses__())
+    return MCPError

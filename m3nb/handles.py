@@ -221,6 +221,31 @@ class ExecutionHandle:
             )
         return pending[0] if pending else None
 
+    def wait_for_elicitation(self, timeout: float | None = None) -> PendingElicitationRound | None:
+        """Wait for the next question; None when the execution is finished without another one.
+
+        ``while (pending := handle.wait_for_elicitation()) is not None`` answers all there is. ``timeout`` in seconds;
+        None waits as long as it takes. Raises as `result` and `pending_elicitation` do.
+        """
+        check_timeout(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            seen = self._host.signals.count
+            found = self.question_or_end()
+            if found is not None:
+                return found[0]
+            left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
+            if left <= 0:
+                raise too_late(self.execution_id, timeout, "asked nothing")
+            self._host.signals.wait(seen, left)
+
+    def question_or_end(self) -> tuple[PendingElicitationRound | None] | None:
+        """``(round,)`` when one is pending, ``(None,)`` when the execution is finished, None before either."""
+        # In this order: an execution may finish right after it was seen to have no question.
+        finished = self.finished_result() is not None
+        pending = None if self._host.closed else self.pending_elicitation()
+        return (pending,) if pending is not None or finished else None
+
     def respond_elicitation(
         self, round_id: str, responses: Mapping[str, ElicitationResponse], *, idempotency_key: str
     ) -> None:
@@ -373,10 +398,10 @@ def check_timeout(timeout: float | None) -> None:
         )
 
 
-def too_late(execution_id: str, timeout: float | None) -> OperationTimeout:
+def too_late(execution_id: str, timeout: float | None, what: str = "has not finished") -> OperationTimeout:
     """The error of a wait that took too long."""
     return OperationTimeout(
-        f"execution {execution_id} has not finished within {timeout:g} s: it goes on",
+        f"execution {execution_id} {what} within {timeout:g} s: it goes on",
         details={"execution_id": execution_id},
     )
 

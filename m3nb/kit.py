@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -68,6 +69,10 @@ _OPTIONS = {
     "metadata": "metadata",
     "tool_policy": "tool_policy",
 }
+
+_ALL_OPTIONS = sorted(
+    {*_OPTIONS, "server", "servers", "tools", "elicitation", "elicitation_round_limit", "human_input", "answer_within"}
+)
 
 _UNSERVED = (
     "goal",
@@ -314,7 +319,9 @@ class SelectedAgent(Generic[HandleT]):
         """
         unknown = sorted(set(options) - set(_OPTIONS))
         if unknown:
-            raise TypeError(f"submit() has no option {unknown[0]!r}: it takes {', '.join(sorted(_OPTIONS))}")
+            near = get_close_matches(unknown[0], _ALL_OPTIONS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(_ALL_OPTIONS)}"
+            raise TypeError(f"submit() has no option {unknown[0]!r}: {hint}")
         if not isinstance(message, str):
             raise _invalid(f"message is a text, not {type(message).__name__}")
         if isinstance(tools, str):

@@ -7,11 +7,12 @@ from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from html import escape
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, RootModel, SkipValidation, field_validator, model_validator
 
 from m3nb.elicitation import Model, Text
+from m3nb.errors import error_of
 from m3nb.frozen import EMPTY, JsonObject, JsonValue
 from m3nb.plans import Combination, Expectation
 
@@ -91,7 +92,9 @@ class _Server(Model):
 class StdioServer(_Server):
     """An MCP server that is started as a subprocess and spoken to over its standard streams.
 
-    ``environment`` is added to a small safe base (PATH, HOME, …). ``protocol`` chooses the era for this server.
+    ``command`` is looked for on PATH, ``cwd`` is its folder. ``environment`` is added to a small safe base (PATH, HOME,
+    …); a value may be a `SecretReference`. ``protocol``: ``"auto"`` asks the server which era it speaks, ``"legacy"``
+    is the handshake of 2025-11-25 and older, ``"2026-07-28"`` that revision without asking.
     """
 
     name: ServerName
@@ -105,7 +108,11 @@ class StdioServer(_Server):
 
 
 class HTTPServer(_Server):
-    """An MCP server reached over streamable HTTP."""
+    """An MCP server reached over streamable HTTP at ``url``.
+
+    ``headers`` go with every request; a value may be a `SecretReference`. ``loopback_only`` refuses a host that is not
+    this machine. ``protocol`` as in `StdioServer`.
+    """
 
     name: ServerName
     url: Text
@@ -117,7 +124,11 @@ class HTTPServer(_Server):
 
 
 class InProcessServer(_Server):
-    """An MCP server made by ``factory`` in the worker's own process. It cannot be stored."""
+    """An MCP server in the worker's own process.
+
+    ``factory`` takes nothing and returns a server of the mcp package (``MCPServer`` or lowlevel ``Server``), or a
+    coroutine of one; it is called in the worker's event loop for each execution. It cannot be stored.
+    """
 
     name: ServerName
     factory: SkipValidation[Callable[[], Any]] = Field(repr=False)
@@ -362,6 +373,12 @@ class ExecutionResult(Model):
     def trace_view(self) -> tuple[TraceEvent, ...]:
         """The history without the lifecycle entries."""
         return tuple(event for event in self.trace if event.kind != "lifecycle")
+
+    def raise_for_error(self) -> Self:
+        """The result itself when the execution completed; else raises the typed error that ended it (`MCPError`)."""
+        if self.error is not None:
+            raise error_of(self.error.code)(self.error.message, details=self.error.details)
+        return self
 
     def __str__(self) -> str:
         outcome = self.outcome.value if self.outcome else "unfinished"

@@ -103,6 +103,7 @@ COLUMNS = {
         "source": "category",
         "kind": "string",
         **_WHO,
+        "is_error": "boolean",
         "from_status": "category",
         "to_status": "category",
         "payload": "string",

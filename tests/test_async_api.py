@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wide
 from loops import PLAIN, SCRIPTED, agent, round_of, run, spec
 from runs import ADDRESS, accept, classic, deliveries, shipping
 
@@ -67,6 +68,23 @@ def test_a_round_is_answered_from_the_loop(store, tmp_path: Path) -> None:
 
     run(main())
     assert deliveries(log) == [{"action": "accept", "content": ADDRESS}]
+
+
+def test_questions_are_waited_for_in_the_loop(store) -> None:
+    async def main() -> None:
+        async with AsyncMCPTestKit(store=store, env={}) as kit:
+            handle = agent(kit).submit("wide:two", server=wide.in_process(), human_input="managed")
+            asked = []
+            while (pending := await handle.wait_for_elicitation(timeout=30)) is not None:
+                asked.append(list(pending.requests))
+                await handle.respond_elicitation(pending.round_id, wide.yes(pending), idempotency_key=pending.round_id)
+            assert asked == [["a", "b"], ["c"]]
+            assert (await handle).error is None
+            slow = agent(kit).submit('wide:slow {"seconds": 60}', server=wide.in_process(), human_input="managed")
+            with pytest.raises(OperationTimeout, match="asked nothing"):
+                await slow.wait_for_elicitation(timeout=0.3)
+
+    run(main())
 
 
 def test_the_signatures_are_those_of_the_sync_kit() -> None:

@@ -140,6 +140,32 @@ def test_what_a_plan_answers_is_in_the_events(store: SQLiteExecutionStore, kit: 
     assert asked["round_id"].nunique() == 1
 
 
+def test_a_tool_that_reports_a_failure_is_seen_among_the_events(store, kit) -> None:
+    from mcp.server import MCPServer
+
+    def made() -> MCPServer:
+        server = MCPServer("shaky")
+
+        @server.tool()
+        def fails() -> str:
+            raise ValueError("no")
+
+        @server.tool()
+        def works() -> str:
+            return "yes"
+
+        return server
+
+    agent = kit.agents([{"harness": "scripted"}])[0]
+    result = agent.run("shaky:fails\nshaky:works", server=InProcessServer(name="shaky", factory=made))
+    assert result.outcome == "completed"
+    frame = checked(events, store)
+    assert frame[frame["is_error"].notna()][["operation_name", "is_error"]].values.tolist() == [
+        ["fails", True],
+        ["works", False],
+    ]
+
+
 def test_prompts_and_resources_have_their_names(store: SQLiteExecutionStore, kit: MCPTestKit) -> None:
     def made() -> MCPServer:
         server = MCPServer("library")

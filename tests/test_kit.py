@@ -8,15 +8,19 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import wide
 from runs import classic
 
 import m3nb
 from m3nb import (
     AgentSpec,
     DirectSpec,
+    HumanInputRequired,
     KitClosed,
     MCPTestKit,
     ModelValidationError,
+    OperationTimeout,
+    StdioServer,
     UnsupportedFeature,
 )
 from m3nb.types import CallTool, Scripted, ServerBinding
@@ -309,3 +313,31 @@ def test_the_specs_first_example_runs(kit) -> None:
     result = handle.result(timeout=120)
     assert result.outcome.value == "completed"
     assert "Pune" in result.final_text
+
+
+def test_waiting_for_questions_ends_with_the_execution(kit) -> None:
+    agent = kit.agents([{"harness": "scripted"}])[0]
+    handle = agent.submit("wide:two", server=wide.in_process(), human_input="managed")
+    asked = []
+    while (pending := handle.wait_for_elicitation(timeout=30)) is not None:
+        asked.append(list(pending.requests))
+        handle.respond_elicitation(pending.round_id, wide.yes(pending), idempotency_key=pending.round_id)
+    assert asked == [["a", "b"], ["c"]]
+    assert handle.result().raise_for_error() is handle.result()
+    waiting = agent.submit("wide:one", server=wide.in_process(), human_input="managed")
+    assert waiting.wait_for_elicitation(timeout=30) is not None
+    slow = agent.submit('wide:slow {"seconds": 60}', server=wide.in_process(), human_input="managed")
+    with pytest.raises(OperationTimeout, match="asked nothing"):
+        slow.wait_for_elicitation(timeout=0.3)
+
+
+def test_an_error_of_a_result_is_raised_as_what_it_is(kit) -> None:
+    agent = kit.agents([{"harness": "scripted"}])[0]
+    result = agent.run("wide:one", server=wide.in_process())
+    assert result.error is not None
+    with pytest.raises(HumanInputRequired, match="managed"):
+        result.raise_for_error()
+    with pytest.raises(TypeError, match="did you mean elicitation"):
+        agent.run("wide:one", server=wide.in_process(), elicitations=1)
+    with pytest.raises(ModelValidationError, match="cwd must be a folder that exists"):
+        agent.run("x:y", server=StdioServer(name="x", command="python3", cwd="/nowhere"))

@@ -29,15 +29,34 @@ def test_the_lines_a_person_writes(tmp_path: Path) -> None:
     assert "to Pune, standard. ['resolved'] {'accept'}" in second
 
 
-@pytest.mark.parametrize("block", [1, 2, 3])
-def test_the_engine_without_a_notebook(tmp_path: Path, block: int) -> None:
-    assert len(blocks("python")) == 4
-    code = blocks("python")[block].replace('"notebooks/shipping_server.py"', repr(SERVER))
+def run(code: str, folder: Path) -> str:
+    code = code.replace('"notebooks/shipping_server.py"', repr(SERVER))
     done = subprocess.run(
-        (sys.executable, "-c", code), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        (sys.executable, "-c", code), cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "to Pune, standard." in done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_the_engine_without_a_notebook(tmp_path: Path, block: int) -> None:
+    assert len(blocks("python")) == 5
+    assert "completed: Booked" in run(blocks("python")[block], tmp_path)
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_what_goes_wrong_is_printed(tmp_path: Path, block: int) -> None:
+    """From another folder: the server is not found, and the block must neither hang nor hide why."""
+    code = blocks("python")[block].replace("notebooks/shipping_server.py", "nowhere.py")
+    assert "nowhere.py" in run(code, tmp_path)
+
+
+def test_servers_of_other_kinds(tmp_path: Path) -> None:
+    run(blocks("python")[3] + "print(there, here)", tmp_path)
+
+
+def test_a_plan_in_a_test(tmp_path: Path) -> None:
+    run(blocks("python")[4] + "test_the_shipment_is_booked()", tmp_path)
 
 
 def test_ci_runs_the_readme_s_test_command() -> None:

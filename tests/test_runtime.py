@@ -267,6 +267,9 @@ def test_only_selected_tools_can_be_called(kit) -> None:
     ("prompt", "part"),
     [
         ('plain {"n": 1}', "write classic:plain"),
+        ('clasic:plain {"n": 1}', "no server of this run: it has classic"),
+        ("classic:plain\nclasic:plain", "no server of this run: it has classic"),
+        ("resource clasic:file:///x", "no server of this run: it has classic"),
         ("classic:plain {broken", "nothing to call"),
         ("classic:plain {broken}", "no JSON object"),
         ('classic:plain {"a": "\\ud800"}', "can't be sent"),

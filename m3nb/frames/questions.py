@@ -74,7 +74,7 @@ def rounds(source: Source) -> pd.DataFrame:
     - ``status`` (ordered category: pending, response_validated, delivery_started, delivered, resolved, failed)
     - ``actions`` (string): accept, decline or cancel of each request in the order asked, joined by ", "; ``<NA>``
       before the answer; ``n_requests`` (Int64)
-    - ``waited`` (timedelta64[us]): ``answered_at - created_at``
+    - ``waited`` (timedelta64[us]): from the question to the answer, or to its failure when none came
     - ``created_at``, ``answered_at`` (the answer was committed), ``delivered_at``, ``resolved_at``, ``failed_at``,
       ``deadline`` (datetime64[us, UTC])
     - ``failure_code``, ``failure_message`` (string)
@@ -96,7 +96,7 @@ def requests(source: Source) -> pd.DataFrame:
     - ``url`` (string): as the server sent it; ``<NA>`` for a form
     - ``status`` (ordered category): the round's
     - ``action`` (string: accept, decline, cancel); ``<NA>`` before the answer
-    - ``waited`` (timedelta64[us]): ``answered_at - created_at``
+    - ``waited`` (timedelta64[us]): the round's, the same for each of its requests
     - ``created_at``, ``answered_at``, ``deadline``: the round's; ``completed_at``: when the server first said that what
       was begun at the URL is complete (an accepted URL is consent only), lost in a purge (datetime64[us, UTC])
     - ``elicitation_id`` (string): the server's id of a URL request
@@ -199,7 +199,8 @@ def _actions(row: Mapping[str, Any]) -> dict[str, str] | None:
 
 def _wait(row: Mapping[str, Any]) -> dict[str, Any]:
     answered = row["response_validated_at"]
-    return {"answered_at": answered, "waited": None if answered is None else answered - row["created_at"]}
+    ended = row["failed_at"] if answered is None else answered
+    return {"answered_at": answered, "waited": None if ended is None else ended - row["created_at"]}
 
 
 def _json(value: Any) -> str:

@@ -53,6 +53,7 @@ _EVENTS: Columns = {
     "server": "string",
     "operation_kind": "string",
     "operation_name": "string",
+    "is_error": "boolean",
     "from_status": STATUSES,
     "to_status": STATUSES,
     "payload": "string",
@@ -103,6 +104,7 @@ def events(source: Source) -> pd.DataFrame:
     - ``server``, ``operation_kind`` (tool, prompt, resource), ``operation_name`` (string): whom it concerns, if anyone
     - ``from_status``, ``to_status`` (ordered category, as in `rounds`): of a round; an attempt that the store refused
       has no ``to_status``
+    - ``is_error`` (boolean): of a ``tool.result``, whether the tool itself reports a failure; ``<NA>`` elsewhere
     - ``payload`` (string): JSON text; of a round the detail (why an attempt was refused), often ``<NA>``
     - ``sequence`` (Int64): the place in its own history, from 0. Some things are reported a moment after they happened,
       so it is not always the order of time
@@ -151,6 +153,8 @@ def _events(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["source"] == "execution" and ('"server":' in row["payload"] or '"round_id":' in row["payload"]):
             payload = json.loads(row["payload"])
             row["round_id"] = text(payload.get("round_id"))
+            failed = payload.get("is_error")
+            row["is_error"] = failed if isinstance(failed, bool) else None
             who = _concerned(payload)
             # What a plan answered has no round: there the event of the question says who asked.
             row.update(asked.setdefault((row["execution_id"], row["round_id"]), who) if row["round_id"] else who)

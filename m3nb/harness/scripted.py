@@ -6,7 +6,8 @@ Three kinds of line are calls, made in order; any other line is prose::
     prompt shipping:label {"to": "Pune"}        a prompt; its arguments are text
     resource shipping:rates://2026              a resource, by its URI
 
-When no line is a call, each selected tool is called once with ``{}``. A tool's own error is read like any result; a
+A line that is formed like a call but names no server of the run is an error, not prose. When no line is a call, each
+selected tool is called once with ``{}``. A tool's own error is read like any result; a
 call that cannot be made ends the run. Like every agent it talks to the gateway only.
 """
 
@@ -76,7 +77,7 @@ def script(prompt: str, *, servers: Iterable[str], tools: Iterable[str] | None) 
     for number, line in enumerate(prompt.splitlines(), start=1):
         call = _call(line, number, names)
         if call is None:
-            _refuse_half_a_call(line, number, tools)
+            _refuse_half_a_call(line, number, names)
         else:
             calls.append(call)
     if not calls and tools is not None:
@@ -92,7 +93,9 @@ def script(prompt: str, *, servers: Iterable[str], tools: Iterable[str] | None) 
 def _call(line: str, number: int, servers: set[str]) -> Call | None:
     read = _READ.fullmatch(line)
     if read is not None and read["server"] in servers:
-        return Call(read["server"], read["name"], {}, "resource")
+        # A server that is called like the scheme of its resources: "resource clinic://beds" is meant whole.
+        uri = f"{read['server']}:{read['name']}" if read["name"].startswith("//") else read["name"]
+        return Call(read["server"], uri, {}, "resource")
     match = _CALL.fullmatch(line)
     if match is None or match["server"] not in servers:
         return None
@@ -105,12 +108,22 @@ def _call(line: str, number: int, servers: set[str]) -> Call | None:
     return Call(match["server"], match["name"], arguments, "prompt")
 
 
-def _refuse_half_a_call(line: str, number: int, tools: Iterable[str] | None) -> None:
-    """A line with a tool and arguments but no server is meant as a call: to take it for prose would drop them."""
+def _refuse_half_a_call(line: str, number: int, servers: set[str]) -> None:
+    """What is formed like a call is meant as one: to take it for prose would drop it without a word."""
+    known = ", ".join(sorted(servers))
     match = _NO_SERVER.fullmatch(line)
-    meant = next((tool for tool in tools or () if match and tool.endswith(f":{match['tool']}")), None)
-    if meant is not None:
-        raise AgentError(f"line {number} of the prompt is a call without its server: write {meant} {{…}}")
+    if match is not None:
+        first = min(servers, default="server")
+        raise AgentError(
+            f"line {number} of the prompt is a call without its server: write {first}:{match['tool']} {{…}} "
+            f"(this run has {known})"
+        )
+    meant = _READ.fullmatch(line) or _CALL.fullmatch(line)
+    if meant is not None and not meant["name"].startswith("//"):
+        raise AgentError(
+            f"line {number} of the prompt calls {meant['name']} of {meant['server']}, which is no server of this run: "
+            f"it has {known}"
+        )
 
 
 def _arguments(text: str | None, line: int) -> dict[str, Any]:

@@ -178,8 +178,13 @@ def _secrets(given: Mapping[str, str | SecretReference], values: Mapping[str, st
 
 
 def _folder(cwd: str | None, server: str) -> str | None:
+    if cwd is None:
+        return None
     try:
-        return None if cwd is None else str(Path(cwd).expanduser().resolve())
+        folder = Path(cwd).expanduser().resolve()
+        if not folder.is_dir():
+            raise ValueError("cwd must be a folder that exists")
+        return str(folder)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ModelValidationError(
             f"{server}: {cwd!r} is no folder to start in ({error})", details={"operation": "execution.submit"}

@@ -117,11 +117,12 @@ class _HTTPLine:
     def cut(self, error: Exception) -> str:
         """Remember that the way is cut; returns why."""
         self.lost = True
-        self._problem = f"the connection failed: {str(error) or type(error).__name__}"
-        return self._problem
+        self._problem = str(error) or type(error).__name__
+        return "the connection failed"
 
     def last_words(self) -> str:
-        return f" ({_hidden(self._problem, self._launch.secrets)})" if self._problem else ""
+        about = f": {_hidden(self._problem, self._launch.secrets)}" if self._problem else ""
+        return f" ({self._launch.url.partition('?')[0]}{about})"
 
 
 class _Client(httpx2.AsyncClient):

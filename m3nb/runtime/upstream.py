@@ -28,8 +28,12 @@ START_SECONDS = 30.0
 T = TypeVar("T")
 
 for _noisy in ("mcp", "uvicorn.error", "httpx2", "httpcore2"):
+    _logger = logging.getLogger(_noisy)
     # Without a handler Python prints warnings to stderr, which a notebook shows under whatever cell runs.
-    logging.getLogger(_noisy).addHandler(logging.NullHandler())
+    _logger.addHandler(logging.NullHandler())
+    if _logger.level == logging.NOTSET:
+        # A program that logs at INFO wants to hear of itself, not of each of our requests on loopback.
+        _logger.setLevel(logging.WARNING)
 
 
 class Upstream:

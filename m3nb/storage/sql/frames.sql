@@ -38,7 +38,7 @@ WITH completions AS MATERIALIZED (
 )
 SELECT
   execution_id, round_id, round_index, status, server, operation_kind, operation_name, requests, redacted,
-  deadline, created_at, response_validated_at, completed
+  deadline, created_at, response_validated_at, failed_at, completed
 FROM rounds LEFT JOIN completions USING (execution_id, round_id)
 ORDER BY rounds.created_at, rounds.id
 
