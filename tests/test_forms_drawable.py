@@ -9,7 +9,7 @@ from typing import Any
 from form_cases import form
 from hypothesis import HealthCheck, event, given, settings, strategies as st
 
-from m3nb.forms import compile_form, fields_for, read_values, to_values
+from m3nb.forms import compile_form, read_values, to_values
 from m3nb.forms.telling import told
 from m3nb.validity import check_content, check_schema
 
@@ -165,4 +165,3 @@ def test_drawable_schemas(one: Drawable) -> None:
         for value in expected(sub, name in one.schema["required"])
     }
     assert same_json(content, wanted)
-    assert fields_for(request, values)[0] == plan["fields"]
