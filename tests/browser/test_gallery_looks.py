@@ -30,7 +30,10 @@ def test_pictures_in_three_themes_and_at_320_pixels(gallery: Gallery) -> None:
     for short, theme in THEMES.items():
         themed(gallery, theme)
         for name, widget in gallery.forms():
-            gallery.screenshot(f"form-{name.replace(' ', '-')}-{short}", widget)
+            widget.scroll_into_view_if_needed()
+            # What is taller than the page is shown as a person sees it.
+            whole = None if name == "long" else widget
+            gallery.screenshot(f"form-{name.replace(' ', '-')}-{short}", whole)
     themed(gallery, THEMES["light"])
     # The form itself is made as narrow as a page of 320 pixels: JupyterLab's own margins would take a third of it.
     gallery.page.add_style_tag(content=f".m3nb {{ width: {NARROW}px !important; }}")
