@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -9,16 +10,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 import wide
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from runs import classic, deliveries, until, wait_for_round
 
 import m3nb.runtime.calls as calls
+import m3nb.runtime.execution as execution_module
 from m3nb import ElicitationResponse, InProcessServer, ModelValidationError, SecretReference, StdioServer
+from m3nb.harness import AgentOutcome, AgentTask
+from m3nb.runtime.asking import required_urls
+from m3nb.runtime.coordinator import Operation
 
 OPERATIONS = {
     "tool": "wide:{}",
@@ -132,6 +142,17 @@ class TestURLsThatMustBeVisitedFirst:
         done = [event.payload for event in result.trace if event.kind == "elicitation.complete"]
         assert [event["elicitation_id"] for event in done] == ["pay-1"]
         assert asked[0].requests["elicitation"].elicitation_id == "pay-1"
+
+    def test_two_addresses_of_one_id_are_two_questions(self) -> None:
+        urls = [{"mode": "url", "message": "?", "url": f"https://{n}.example/", "elicitationId": "x"} for n in "ab"]
+        urls.append({"mode": "url", "message": "?", "url": "https://c.example/"})
+        error = MCPError(-32042, "Not yet.", {"elicitations": urls})
+        questions = required_urls(Operation("wide", "tool", "t", {}), error)
+        assert [(key, request.url) for key, request in questions.items()] == [
+            ("x", "https://a.example/"),
+            ("x (2)", "https://b.example/"),
+            ("url-3", "https://c.example/"),
+        ]
 
     def test_a_completion_beside_its_request_is_not_lost(self, kit) -> None:
         result, asked = wide.see_through(wide.submit(kit, wide.stdio(protocol="legacy"), "wide:url_early"))
@@ -260,6 +281,40 @@ def test_a_server_that_dies_while_its_question_waits_is_noticed_at_once(kit, sto
     record = store.managed_input_store.get_round(handle.execution_id, pending.round_id)
     assert (record.status, record.failure_code) == ("failed", "server_lost")
     assert deliveries(log) == []
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "auto"])
+def test_an_agent_that_gives_up_its_call_takes_its_question_back(kit, store, log, monkeypatch, protocol) -> None:
+    """And the next call of the same agent asks as if nothing had been."""
+
+    class Impatient:
+        async def run(self, task: AgentTask) -> AgentOutcome:
+            async with AsyncExitStack() as stack:
+                http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {task.endpoints[0].token}"}, timeout=60)
+                transport = streamable_http_client(task.endpoints[0].url, http_client=http)
+                client = await stack.enter_async_context(Client(transport, mode="legacy"))
+                first = asyncio.create_task(client.call_tool("one", {}))
+                while not store.unresolved_rounds():
+                    await asyncio.sleep(0.02)
+                first.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await first
+                while store.unresolved_rounds():
+                    await asyncio.sleep(0.02)
+                result = await client.call_tool("one", {})
+            return AgentOutcome(final_text=result.content[0].text)
+
+    monkeypatch.setattr(execution_module, "find", lambda _kind: Impatient())
+    handle = wide.submit(kit, wide.in_process(log, protocol=protocol), "wide:one")
+    first = wait_for_round(handle)
+    second = wait_for_round(handle, after=first.round_id)
+    handle.respond_elicitation(second.round_id, wide.yes(second), idempotency_key="k")
+    result = handle.result(timeout=30)
+    assert "Pune" in result.final_text
+    rounds = store.managed_input_store.list_rounds(result.snapshot.execution_id.root)
+    assert [(r.status, r.failure_code) for r in rounds] == [("failed", "cancelled"), ("resolved", None)]
+    assert len(deliveries(log)) == 1
+    assert result.error.code == "cancelled"  # an execution with a failed round has not completed
 
 
 def test_several_servers_in_one_execution_queue_their_questions(kit, store, tmp_path) -> None:

@@ -88,8 +88,12 @@ def required_urls(operation: Operation, error: ProtocolError) -> Questions:
         return {}
     try:
         data = mcp_types.ElicitationRequiredErrorData.model_validate(error.data, by_name=False)
-        return {
-            key: UrlElicitationRequest(
+        questions: Questions = {}
+        for number, params in enumerate(data.elicitations, start=1):
+            key = params.elicitation_id or f"url-{number}"
+            # Two of one id are two questions: consent to one address is none to the other.
+            key = key if key not in questions else f"{key} ({number})"
+            questions[key] = UrlElicitationRequest(
                 request_key=key,
                 message=params.message,
                 url=params.url,
@@ -99,9 +103,7 @@ def required_urls(operation: Operation, error: ProtocolError) -> Questions:
                 operation_kind=operation.kind,
                 operation_name=operation.name,
             )
-            for number, params in enumerate(data.elicitations, start=1)
-            for key in (params.elicitation_id or f"url-{number}",)
-        }
+        return questions
     except ValidationError:
         # Not the protocol's form: an error like any other, which the agent should see.
         return {}

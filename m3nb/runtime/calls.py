@@ -50,7 +50,7 @@ class Call:
 
     def __init__(self, operation: Operation, coordinator: Coordinator, exact: ExactForms, completions: Completions):
         self.operation = operation
-        self.asking = 0
+        self.asking: set[asyncio.Task[AnsweredRound]] = set()
         self.error: MCPError | None = None
         self._coordinator = coordinator
         self._exact = exact
@@ -116,10 +116,29 @@ class Call:
         self._delivering.append(answered)
         return answered
 
-    async def ask_during(self, key: str, request: ElicitationRequest) -> AnsweredRound:
-        """Put a classic question, which is answered while the call goes on."""
-        await self.settle()
-        return await self._ask({key: request}, None)
+    async def ask_during(self, key: str, request: ElicitationRequest) -> AnsweredRound | None:
+        """Put a classic question, which is answered while the call goes on. None when the call has ended meanwhile."""
+
+        async def ask() -> AnsweredRound:
+            await self.settle()
+            return await self._ask({key: request}, None)
+
+        task = asyncio.create_task(ask())
+        self.asking.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            return None
+        finally:
+            self.asking.discard(task)
+
+    def take_back(self) -> None:
+        """End the questions that nobody waits for any more."""
+        for task in self.asking:
+            task.cancel()
 
     async def _visit(self, error: Exception) -> bool:
         """Have the person visit the URLs that an error demands. Whether the call is to be made again.

@@ -186,6 +186,11 @@ class Coordinator:
                 record = await self._create(operation, requests, request_state)
                 with self._clock.paused():
                     record = await self._answered_or_taken_back(record)
+            except asyncio.CancelledError:
+                # Taken back: the agent goes on without this call.
+                if self.ending is None and self._pending == 1:
+                    self._journal.enter(ExecutionStatus.RUNNING_TURN)
+                raise
             finally:
                 self._pending -= 1
             self._journal.emit("elicitation.response", self._response_event(record))

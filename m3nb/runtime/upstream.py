@@ -75,6 +75,7 @@ class Upstream:
                 call.lose(_as_typed(error, self._coordinator.ending))
                 raise
             finally:
+                call.take_back()
                 self._call = None
 
     async def list_prompts(self) -> list[mcp_types.Prompt]:
@@ -155,7 +156,6 @@ class Upstream:
             return mcp_types.ErrorData(
                 code=mcp_types.INVALID_REQUEST, message="a question is answered during a call only, and none is running"
             )
-        call.asking += 1
         try:
             request = question(call.operation, CLASSIC_KEY, params, self._exact)
             answered = await call.ask_during(CLASSIC_KEY, request)
@@ -170,8 +170,8 @@ class Upstream:
             bad = isinstance(error, InvalidSchemaError | UnsafeUrlError)
             code = mcp_types.INVALID_PARAMS if bad else mcp_types.INTERNAL_ERROR
             return mcp_types.ErrorData(code=code, message="the question was not answered")
-        finally:
-            call.asking -= 1
+        if answered is None:
+            return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="the call that asked has ended")
         return self._exact.answer(context.request_id, answered.responses[CLASSIC_KEY])
 
     async def on_message(self, message: object) -> None:
