@@ -132,15 +132,19 @@ def drawn(seen: Seen) -> list[dict[str, Any]]:
     return [dict(compile_form(request)) for asked in seen.asked for request in asked.pending.requests.values()]
 
 
+BEYOND = ("json", "object", "list", "union")
+"""Controls of what MCP's own subset of JSON Schema has not."""
+
+
 def _form(plays: dict[str, Seen], *, fallback: bool = False, fields: bool = True) -> None:
     case = plays[""].play.case
     for seen in plays.values():
         for plan in drawn(seen):
             assert plan["blocked"] is None
             assert bool(plan["fields"]) == fields
-            edited = [field["name"] for field in plan["fields"] if field["control"] == "json"]
+            beyond = [field["name"] for field in plan["fields"] if field["control"] in BEYOND]
             # A pattern that Python's own `re` can't read is no fallback: it is translated.
-            assert bool(edited or plan["hints"]) == (fallback and "python_pattern_error" not in case)
+            assert bool(beyond or plan["hints"]) == (fallback and "python_pattern_error" not in case)
     if "requestedSchema" in case:
         request = form_of_case(case)
         values = {f["name"]: f["initial"] for f in compile_form(request)["fields"] if f["initial"] is not None}
