@@ -209,8 +209,8 @@ def preview(
 
     ``schema`` is the ``requestedSchema`` of a form. Also taken, with the message that is in them: a
     `FormElicitationRequest`, a `UrlElicitationRequest`, the ``params`` of an ``elicitation/create``, or a dict that has
-    them under ``request``. ``preview(url="https://…")`` and ``preview("https://…", mode="url")`` show a request to visit
-    an address.
+    them under ``request``. ``preview(url="https://…")`` and ``preview("https://…", mode="url")`` show a request to
+    visit an address.
 
     Show what is returned as the last line of a cell. Submit checks the answer as a run does, with errors at the
     fields, and shows the content under the form. A schema that no answer can be checked against is shown as the text
