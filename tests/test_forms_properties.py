@@ -93,7 +93,7 @@ ROOT = st.fixed_dictionaries(
 NOISE = st.dictionaries(
     st.sampled_from(["enumNames", "x-order", "default", "examples", "deprecated"]) | TEXT, JSON, max_size=2
 )
-RAW = st.one_of(
+FLAT_RAW = st.one_of(
     st.fixed_dictionaries({"text": TEXT | st.sampled_from(["1", "1.5", "1e999", "--"])}),
     st.fixed_dictionaries({"bool": st.booleans()}),
     st.fixed_dictionaries({"choice": st.integers(-1, 4)}),
@@ -101,6 +101,13 @@ RAW = st.one_of(
     st.fixed_dictionaries({"json": JSON.map(json.dumps) | TEXT}),
     st.just({"null": True}),
     JSON,
+)
+INNER_RAW = st.dictionaries(NAMES, FLAT_RAW, max_size=2)
+RAW = st.one_of(
+    FLAT_RAW,
+    st.fixed_dictionaries({"fields": INNER_RAW}),
+    st.fixed_dictionaries({"items": st.lists(FLAT_RAW | st.just({"absent": True}), max_size=3)}),
+    st.fixed_dictionaries({"branch": st.integers(-1, 3)}, optional={"fields": INNER_RAW, "field": FLAT_RAW}),
 )
 
 
