@@ -54,7 +54,7 @@ class Gallery(Notebook):
         for index in range(len(parts) + 1):
             self.run(index)
         ready = "(count) => document.querySelectorAll('.m3nb fieldset.all:not(:disabled)').length === count"
-        self.page.wait_for_function(ready, arg=len(given), timeout=60_000)
+        self.page.wait_for_function(ready, arg=len(given), timeout=120_000)
 
     def forms(self) -> Iterable[tuple[str, Locator]]:
         """Each name with its widget."""
@@ -68,7 +68,7 @@ class Gallery(Notebook):
         settled = """() => [...document.querySelectorAll(".m3nb")].every((each) =>
           !each.querySelector("button.primary:not(:disabled)") ? !each.querySelector("fieldset.all:disabled")
             : !["", "Sending…"].includes(each.querySelector("[role=status].say").textContent))"""
-        self.page.wait_for_function(settled, timeout=60_000)
+        self.page.wait_for_function(settled, timeout=120_000)
 
     def sent(self) -> dict[str, Any]:
         """What each would have sent: its action and content, as the kernel has them."""
