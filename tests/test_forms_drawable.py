@@ -101,7 +101,7 @@ def an_object(draw: st.DrawFn, depth: int, tag: str | None = None) -> Drawable:
 
 @st.composite
 def forms(draw: st.DrawFn) -> Drawable:
-    return an_object(draw, draw(st.integers(1, 4)))
+    return an_object(draw, draw(st.integers(1, 3)))
 
 
 def valid(schema: Any, value: Any) -> bool:
