@@ -139,10 +139,11 @@ def _drawn(request: FormElicitationRequest, found: Layout) -> tuple[list[Field],
     drawn = [(shape, *_field(request, shape)) for shape in found.shapes if shape.possible]
     content = {shape.name: value for shape, _, value in drawn if value is not _NOTHING}
     if found.whole is None:
-        for name in refused(request, content) & content.keys():
+        bad = refused(request, content)
+        for shape, field, _ in drawn:
             # Refused by the schema around it, or the time was over before all could be checked.
-            shape, field, _ = next(each for each in drawn if each[0].name == name)
-            if content[name] is shape.schema.get("default", _NOTHING):
+            name = shape.name
+            if name in bad and name in content and content[name] is shape.schema.get("default", _NOTHING):
                 del content[name]
                 field["initial"] = None
                 field["hint"] = _hint(shape, left_out=True)
