@@ -223,8 +223,12 @@ class TestCombination:
             for seen in plays.values():
                 if seen.play.ends:
                     answered = [record for record in seen.records if record.status == "resolved"]
+                    delivered = list(seen.delivered)
+                    if any(record.failure_code == "timeout" for record in seen.records):
+                        # Of a question that nobody decided in time a server may still learn just that.
+                        delivered = [answer for answer in delivered if answer != {"action": "cancel"}]
                     # An error -32042 is answered by calling again, and these were not to be called again.
-                    assert len(seen.delivered) == (0 if seen.play.case.get("kind") == "error" else len(answered))
+                    assert len(delivered) == (0 if seen.play.case.get("kind") == "error" else len(answered))
 
     def test_only_what_is_handled_was_declared(self, stage: Stage, combination: Combination) -> None:
         name = "io.modelcontextprotocol/clientCapabilities"
