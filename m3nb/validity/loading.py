@@ -19,7 +19,7 @@ GRAMMAR = "rfc3987_syntax"
 @contextmanager
 def grammar_later() -> Iterator[None]:
     """Import jsonschema inside: for everybody in the process its checks of IRIs are the same, only later."""
-    if GRAMMAR in sys.modules or "jsonschema" in sys.modules or find_spec(GRAMMAR) is None:
+    if GRAMMAR in sys.modules or "jsonschema" in sys.modules or not _installed():
         yield
         return
     stand_in = ModuleType(GRAMMAR)
@@ -30,6 +30,13 @@ def grammar_later() -> Iterator[None]:
     finally:
         if sys.modules.get(GRAMMAR) is stand_in:
             del sys.modules[GRAMMAR]
+
+
+def _installed() -> bool:
+    try:
+        return find_spec(GRAMMAR) is not None
+    except (ImportError, ValueError):  # somebody's import hook keeps it away
+        return False
 
 
 def _is_valid_syntax(rule: str, text: str) -> bool:
