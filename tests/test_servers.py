@@ -20,12 +20,13 @@ import pytest
 import wide
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server import MCPServer
 from mcp.shared.exceptions import MCPError
 from runs import classic, deliveries, until, wait_for_round
 
 import m3nb.runtime.calls as calls
 import m3nb.runtime.execution as execution_module
-from m3nb import ElicitationResponse, InProcessServer, ModelValidationError, SecretReference, StdioServer
+from m3nb import ElicitationResponse, InProcessServer, KitClosed, ModelValidationError, SecretReference, StdioServer
 from m3nb.harness import AgentOutcome, AgentTask
 from m3nb.runtime.asking import required_urls
 from m3nb.runtime.coordinator import Operation
@@ -273,6 +274,50 @@ def test_a_factory_that_makes_no_server_says_so(kit, factory, part) -> None:
     assert part in result.error.message
 
 
+@pytest.mark.parametrize("where", ["factory", "tool"])
+def test_an_in_process_server_that_exits_leaves_nothing_hanging(kit, store, where) -> None:
+    other = wide.submit(kit, wide.stdio(), "wide:one")
+    wait_for_round(other)
+
+    def make() -> Any:
+        if where == "factory":
+            sys.exit(3)
+        server = MCPServer("leaver")
+
+        @server.tool()
+        async def leave() -> str:
+            sys.exit(3)
+
+        return server
+
+    leaver = wide.submit(kit, InProcessServer(name="wide", factory=make), "wide:leave")
+    result = leaver.result(timeout=30)
+    assert result.outcome.value in ("failed", "interrupted")
+    if where == "factory":
+        assert "SystemExit" in result.error.message
+        assert other.pending_elicitation() is not None
+        return
+    # A tool that leaves ends the loop of all: everything ends, and the kit says why it takes no more.
+    assert other.result(timeout=30).outcome.value == "interrupted"
+    assert until(lambda: not store.unresolved_rounds())
+    with pytest.raises(KitClosed, match="SystemExit"):
+        until(lambda: wide.submit(kit, wide.in_process(), "wide:plain") and None, seconds=5)
+    assert until(lambda: not store.list_executions(unfinished=True))
+
+
+def test_an_answer_that_an_http_server_refuses_is_not_called_delivered(kit, store) -> None:
+    with wide.over_http() as (url, _), door(url, "refuses-answers") as guarded:
+        headers = {"Authorization": "Bearer sesame-open-123"}
+        handle = wide.submit(kit, wide.http(guarded, headers=headers, protocol="legacy"), "wide:one")
+        pending = wait_for_round(handle)
+        handle.respond_elicitation(pending.round_id, wide.yes(pending), idempotency_key="k")
+        result = handle.result(timeout=30)
+    assert result.error.code == "server_lost"
+    assert "did not take the answer" in result.error.message
+    [record] = store.managed_input_store.list_rounds(handle.execution_id)
+    assert record.status == "failed"
+
+
 def test_a_server_that_dies_while_its_question_waits_is_noticed_at_once(kit, store, log) -> None:
     handle = wide.submit(kit, wide.stdio(log), "wide:one")
     pending = wait_for_round(handle)
@@ -346,7 +391,9 @@ def test_nothing_is_left_of_an_execution(kit, log) -> None:
         cancelled.result(timeout=20)
         failed = wide.submit(kit, server, "wide:one", answer_within=0.2)
         assert failed.result(timeout=20).outcome.value == "timed_out"
-    assert len(deliveries(log)) == 2  # one for each that was answered, none for those that were not
+    cancelled_answer = {"elicitation": {"action": "cancel"}}
+    # One for each that was answered. Of the others a classic server learns at most that nobody decided in time.
+    assert len([line for line in deliveries(log) if line["answers"] != cancelled_answer]) == 2
     assert until(lambda: not wide_children())
     assert until(lambda: set(listening()) <= before or None, seconds=5)
 
@@ -356,11 +403,11 @@ def listening() -> list[int]:
 
 
 @contextlib.contextmanager
-def door(url: str) -> Iterator[str]:
+def door(url: str, *words: str) -> Iterator[str]:
     """A server that lets only the right key through to the one behind it."""
     port = wide.free_port()
     script = str(wide.HERE / "servers" / "key_door.py")
-    process = subprocess.Popen([sys.executable, script, str(port), url, "Bearer sesame-open-123"])
+    process = subprocess.Popen([sys.executable, script, str(port), url, "Bearer sesame-open-123", *words])
     try:
         until(lambda: _accepts(port))
         yield f"http://127.0.0.1:{port}/mcp"

@@ -33,6 +33,8 @@ _CALL = re.compile(r"\s*(?:(?P<kind>prompt)\s+)?(?P<server>[^\s:{}]+):(?P<name>[
 
 _READ = re.compile(r"\s*resource\s+(?P<server>[^\s:{}]+):(?P<name>\S+)\s*")
 
+_BEGUN = re.compile(r"\s*(?:prompt\s+)?(?P<server>[^\s:{}]+):(?P<name>[^\s{}]+)\s*\{")
+
 _NO_SERVER = re.compile(r"\s*(?P<tool>[^\s:{}]+)\s*\{.*\}\s*")
 
 
@@ -74,7 +76,7 @@ def script(prompt: str, *, servers: Iterable[str], tools: Iterable[str] | None) 
     """
     names = set(servers)
     calls = []
-    for number, line in enumerate(prompt.splitlines(), start=1):
+    for number, line in enumerate(prompt.split("\n"), start=1):
         call = _call(line, number, names)
         if call is None:
             _refuse_half_a_call(line, number, names)
@@ -117,6 +119,12 @@ def _refuse_half_a_call(line: str, number: int, servers: set[str]) -> None:
         raise AgentError(
             f"line {number} of the prompt is a call without its server: write {first}:{match['tool']} {{…}} "
             f"(this run has {known})"
+        )
+    begun = _BEGUN.match(line)
+    if begun is not None and begun["server"] in servers:
+        raise AgentError(
+            f"line {number} of the prompt: the arguments of {begun['server']}:{begun['name']} are no JSON object "
+            "that ends on the same line"
         )
     meant = _READ.fullmatch(line) or _CALL.fullmatch(line)
     if meant is not None and not meant["name"].startswith("//"):

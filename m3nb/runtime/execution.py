@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 UNWIND_SECONDS = 10.0
 """How long agent, gateway and servers may take to end once they were told to."""
 
+RETRY_SECONDS = 1.0
+"""How soon the end of an execution is tried again when the store refuses it."""
+
 _OUTCOMES = {
     OperationTimeout: ExecutionOutcome.TIMED_OUT,
     OperationCancelled: ExecutionOutcome.CANCELLED,
@@ -176,12 +179,19 @@ class Execution:
 
     async def _finish(self, outcome: AgentOutcome | None) -> None:
         result = {"final_text": outcome.final_text if outcome else None}
-        try:
-            # An execution without an end would look alive for ever.
-            ended, error = await until_free(self._end_rounds)
-            await self._journal.finish(outcome=ended.value, result=result, error=error)
-        except StorageError as error_:
-            logger.warning("the end of execution %s could not be stored: %s", self.job.execution_id, error_.message)
+        warned = False
+        # An execution without an end would look alive for ever: a disk that is full may have room again.
+        while True:
+            try:
+                ended, error = await until_free(self._end_rounds)
+                await self._journal.finish(outcome=ended.value, result=result, error=error)
+                return
+            except StorageError as problem:
+                if not warned:
+                    warned = True
+                    text = "the end of execution %s can't be stored yet: %s"
+                    logger.warning(text, self.job.execution_id, problem.message)
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _end_rounds(self) -> tuple[ExecutionOutcome, dict[str, Any] | None]:
         """End what is still open; returns how the execution ended."""

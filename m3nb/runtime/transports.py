@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
@@ -39,6 +39,9 @@ class Line(Protocol):
     lost: bool
     """Whether the way is known to be cut. (A server process that ends is noticed by its streams.)"""
 
+    on_answer_lost: Callable[[], None]
+    """Called when an answer to one of the server's questions is known not to have been taken."""
+
     def open(self) -> AbstractAsyncContextManager[TransportStreams]:
         """The transport that the SDK's client enters."""
 
@@ -63,6 +66,7 @@ class _StdioLine:
     lost = False
 
     def __init__(self, launch: StdioLaunch, execution_id: str, stderr: IO[bytes]) -> None:
+        self.on_answer_lost = _nothing
         self._launch = launch
         self._execution_id = execution_id
         self._stderr = stderr
@@ -89,6 +93,7 @@ class _StdioLine:
 
 class _HTTPLine:
     def __init__(self, launch: HTTPLaunch) -> None:
+        self.on_answer_lost = _nothing
         self._launch = launch
         self._problem = ""
         self.lost = False
@@ -137,16 +142,32 @@ class _Client(httpx2.AsyncClient):
             response = await super().send(request, **options)
         except httpx2.TransportError as error:
             failure = {"code": mcp_types.CONNECTION_CLOSED, "message": self._line.cut(error)}
+            if _is_answer(request):
+                self._line.on_answer_lost()
             body = json.dumps({"jsonrpc": "2.0", "id": None, "error": failure}).encode()
             return httpx2.Response(502, headers={"content-type": "application/json"}, content=body, request=request)
         self._line.note(response)
+        if response.status_code >= 400 and _is_answer(request):
+            self._line.on_answer_lost()
         return response
+
+
+def _is_answer(request: httpx2.Request) -> bool:
+    """Whether a request carries the answer to a question: the SDK does not look at what becomes of it."""
+    if request.method != "POST":
+        return False
+    try:
+        message = json.loads(request.content)
+    except (ValueError, httpx2.RequestNotRead):
+        return False
+    return isinstance(message, dict) and "result" in message
 
 
 class _InProcessLine:
     lost = False
 
     def __init__(self, launch: InProcessLaunch) -> None:
+        self.on_answer_lost = _nothing
         self._launch = launch
 
     @asynccontextmanager
@@ -156,7 +177,7 @@ class _InProcessLine:
             server = self._launch.factory()
             if inspect.isawaitable(server):
                 server = await server
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             raise ServerError(
                 f"{name} could not be started: its factory raised {type(error).__name__}: {error}",
                 details={"server": name},
@@ -172,6 +193,10 @@ class _InProcessLine:
 
     def last_words(self) -> str:
         return ""
+
+
+def _nothing() -> None:
+    """Where nobody has asked to be told."""
 
 
 def _hidden(text: str, secrets: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ START_SECONDS = 30.0
 
 T = TypeVar("T")
 
-for _noisy in ("mcp", "uvicorn.error", "httpx2", "httpcore2"):
+for _noisy in ("mcp", "client", "uvicorn.error", "httpx2", "httpcore2"):
     _logger = logging.getLogger(_noisy)
     # Without a handler Python prints warnings to stderr, which a notebook shows under whatever cell runs.
     _logger.addHandler(logging.NullHandler())
@@ -47,6 +47,7 @@ class Upstream:
         self._protocol = launch.protocol
         self._coordinator = coordinator
         self._line = line
+        line.on_answer_lost = self._on_answer_lost
         self._exact = wire.ExactForms(self._on_end)
         self._completions = Completions()
         self._client: Client | None = None
@@ -200,10 +201,19 @@ class Upstream:
         if self._call is not None and self._coordinator.ending is None:
             self._ended(self._call.operation, "ended during {}", self._line.last_words())
 
+    def _on_answer_lost(self) -> None:
+        # The SDK does not look at what becomes of an answer, and a result may still come: it would seem delivered.
+        if self._call is not None:
+            self._ended(
+                self._call.operation, "did not take the answer to its question during {}", self._line.last_words()
+            )
+
     async def _explain(self, call: Call, error: Exception) -> Exception:
         """The error to raise for a failed call: the question's own, or that the server is gone, or the server's."""
         if call.error is not None:
             return call.error
+        if isinstance(error, MCPError):
+            return error
         if isinstance(error, ProtocolError) and not self._is_lost(error):
             # The server reacted, if only by refusing: the answer has reached it.
             await call.settle()
@@ -211,6 +221,12 @@ class Upstream:
         if isinstance(error, ProtocolError | OSError) or type(error).__module__.startswith("anyio"):
             return self._ended(call.operation, "ended during {}", self._line.last_words())
         await call.settle()
+        if isinstance(error, ValidationError):
+            problem = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, problem["loc"]))
+            return ProtocolError(
+                mcp_types.INTERNAL_ERROR, f"{self.name} sent a result that cannot be read: {where}: {problem['msg']}"
+            )
         return error
 
     def _is_lost(self, error: ProtocolError) -> bool:

@@ -50,6 +50,7 @@ class Worker:
         self._stopping: MCPError | None = None
         self._registered = False
         self._serving = False
+        self._died: str | None = None
         self._bell: Doorbell | None = None
         self._thread = threading.Thread(target=self._main, name=f"m3nb-{self.id[:13]}", daemon=True)
         self._running: dict[str, Execution] = {}
@@ -81,7 +82,7 @@ class Worker:
 
     def _refuse_when_stopped(self) -> None:
         if self._stopping is not None or not self._thread.is_alive():
-            raise KitClosed("the kit or workbench is closed: make a new one")
+            raise KitClosed(self._died or "the kit or workbench is closed: make a new one")
 
     def ring(self) -> None:
         """Say that something changed in the store. From any thread."""
@@ -125,11 +126,33 @@ class Worker:
                 continue
 
     def _main(self) -> None:
-        # SDK and validator take a second each to load: here, while the person still writes the cell.
-        from m3nb.runtime import gateway, upstream  # noqa: F401
+        try:
+            # SDK and validator take a second each to load: here, while the person still writes the cell.
+            from m3nb.runtime import gateway, upstream  # noqa: F401
 
-        check_schema(FormElicitationRequest(request_key="first", message="", requested_schema={"type": "object"}))
-        asyncio.run(self._serve())
+            check_schema(FormElicitationRequest(request_key="first", message="", requested_schema={"type": "object"}))
+            asyncio.run(self._serve())
+        except BaseException as error:
+            # A server in this process called sys.exit(), which ends the loop of all; or what we load is broken.
+            self._die(error)
+
+    def _die(self, error: BaseException) -> None:
+        """End in the store what the loop could not end itself, and take nothing more."""
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        reason = WorkerStopped(f"the worker of this kit was ended by {what}: make a new kit")
+        with self._lock:
+            self._died = reason.message
+            self._stopping = self._stopping or reason
+            waiting = [job.execution_id for job in self._inbox]
+            self._inbox.clear()
+        with contextlib.suppress(StorageError):
+            for execution_id, execution in self._running.items():
+                execution.coordinator.fail_open_rounds(reason)
+                waiting.append(execution_id)
+            for execution_id in waiting:
+                end_unstarted(self._store, execution_id, reason)
+        self._sign_off()
+        self._announce()
 
     async def _serve(self) -> None:
         bell = self._bell = Doorbell(self._store.data_version)
