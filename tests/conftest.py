@@ -24,6 +24,19 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files are shared out whole, and all browser tests together, which come first: they take the longest."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "browser" if nodeid.startswith("tests/browser/") else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
 def _fail_if_skipped(report: Any) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
