@@ -192,6 +192,10 @@ class Preview:
         bundle = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
         return bundle if self._desk is None or _kernel() is None else bundle | _widget_part(self.widget)
 
+    def _display_(self) -> Any:
+        """What marimo shows."""
+        return repr(self) if self._desk is None else self.widget
+
     def __repr__(self) -> str:
         if self._error is not None:
             return f"InvalidSchemaError: {self._error.message}"

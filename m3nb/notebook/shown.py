@@ -24,6 +24,7 @@ PAGE_SECONDS = 4.0
 """How long `await` waits for the first sign of a page while a round is unanswered."""
 SLOW_PAGE_SECONDS = 30.0
 """The same where the cell was sent by a notebook page (its request names a cell): that page may still be loading."""
+MARIMO = "marimo lets no answer in while a cell runs: read the result in a cell that runs once the form is answered"
 INTERRUPTED = "the waiting was interrupted, the execution goes on and its form can still be answered"
 
 T = TypeVar("T")
@@ -76,7 +77,9 @@ class Shown(Generic[T]):
         form is shown under this cell; when no page speaks up within 3 seconds, `NoFrontEnd` is raised and the round
         stays pending.
         """
-        if threading.current_thread() is not threading.main_thread() or (timeout is not None and timeout <= 0):
+        marimo = _in_marimo()
+        here = marimo or threading.current_thread() is threading.main_thread()
+        if not here or (timeout is not None and timeout <= 0):
             return self._result(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         shown_at: float | None = None
@@ -92,7 +95,7 @@ class Shown(Generic[T]):
             if shown_at is not None and self._desk.heard == heard and now - shown_at > READY_SECONDS:
                 if round_id is not None:
                     why = f"no page could speak to this blocking cell; write `result = await {self.name.lower()}`"
-                    raise self._no_page(round_id, why)
+                    raise self._no_page(round_id, MARIMO if marimo else why)
                 shown_at = None
             if deadline is not None and now > deadline:
                 raise OperationTimeout(
@@ -128,13 +131,16 @@ class Shown(Generic[T]):
     async def _until(self, finished: asyncio.Event) -> None:
         started = time.monotonic()
         patience = SLOW_PAGE_SECONDS if _sent_by_a_page() else PAGE_SECONDS
+        marimo = _in_marimo()
+        why = MARIMO if marimo else "no page is here that could show the form"
         while not self._desk.finished.is_set():
             try:
                 await asyncio.wait_for(finished.wait(), TICK)
             except TimeoutError:
                 since, round_id = self._desk.round_since, self._desk.round_id
-                if round_id and since and not self._desk.heard and time.monotonic() - max(since, started) > patience:
-                    raise self._no_page(round_id, "no page is here that could show the form") from None
+                alone = marimo or not self._desk.heard
+                if round_id and since and alone and time.monotonic() - max(since, started) > patience:
+                    raise self._no_page(round_id, why) from None
 
     def _no_page(self, round_id: str, why: str) -> NoFrontEnd:
         return NoFrontEnd(
@@ -158,6 +164,10 @@ class Shown(Generic[T]):
         # The text is saved with the notebook and never changes again: it says nothing that will be wrong tomorrow.
         again = f"{self._title()}: {self.way_back} shows it again"
         return {"text/plain": again, "text/html": escape(again)} | _widget_part(self.widget)
+
+    def _display_(self) -> Any:
+        """What marimo shows."""
+        return self.widget
 
     def __repr__(self) -> str:
         return " · ".join([self._title(), *self._words()])
@@ -188,6 +198,12 @@ def _kernel() -> Any:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None)
+
+
+def _in_marimo() -> bool:
+    """Whether this is a cell of marimo, which has no kernel of Jupyter's."""
+    marimo = sys.modules.get("marimo")
+    return marimo is not None and bool(marimo.running_in_notebook())
 
 
 def _sent_by_a_page() -> bool:
