@@ -16,7 +16,7 @@ from typing import Any
 
 import nbformat
 import psutil
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, Error, Locator, Page
 
 ROOT = Path(__file__).parent.parent.parent
 OUTPUT = ROOT / "tests" / "output"
@@ -70,6 +70,7 @@ class Lab:
             *("--IdentityProvider.token=", "--ServerApp.password=", "--ServerApp.disable_check_xsrf=True"),
             *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"),
             *(f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True"),
+            "--JupyterNotebookApp.expose_app_in_browser=True",
         ]
         _end_leftovers()
         with self.log.open("wb") as log:
@@ -156,6 +157,8 @@ class Notebook:
     ``save_state``: the setting that saves widget state into the notebook (off by default, as in JupyterLab).
     """
 
+    AT = "lab/tree"
+
     def __init__(
         self,
         browser: Browser,
@@ -178,13 +181,17 @@ class Notebook:
             ),
             self.path,
         )
-        self.url = f"{lab.url}/lab/tree/{self.path.relative_to(lab.root)}?reset"
+        self.url = f"{lab.url}/{self.AT}/{self.path.relative_to(lab.root)}?reset"
         self.context = browser.new_context(**({"viewport": {"width": 1100, "height": 900}} | context))
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(30_000)
         self.problems: list[str] = []
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("pageerror", self.failed)
         self.open()
+
+    def failed(self, error: Error) -> None:
+        """The page threw this."""
+        self.problems.append(str(error))
 
     def open(self) -> None:
         self.page.goto(self.url)
