@@ -127,7 +127,8 @@ class InProcessServer(_Server):
     """An MCP server in the worker's own process.
 
     ``factory`` takes nothing and returns a server of the mcp package (``MCPServer`` or lowlevel ``Server``), or a
-    coroutine of one; it is called in the worker's event loop for each execution. It cannot be stored.
+    coroutine of one; for each execution it is called on a thread with an event loop of its own, where the server
+    stays. It cannot be stored.
     """
 
     name: ServerName

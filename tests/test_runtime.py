@@ -18,6 +18,7 @@ from m3nb import (
     ExecutionHandle,
     ExecutionOutcome,
     ExecutionStatus,
+    KitClosed,
     ManagedInputConflict,
     ManagedInputStateError,
     ManagedInputValidationError,
@@ -25,6 +26,7 @@ from m3nb import (
     SQLiteExecutionStore,
     StdioServer,
 )
+from m3nb.runtime.recovery import Recovery
 
 
 @pytest.fixture
@@ -192,6 +194,18 @@ def test_cancel_ends_the_round_and_the_execution(kit, store, log) -> None:
     with pytest.raises(ManagedInputStateError):
         handle.respond_elicitation(pending.round_id, {"elicitation": accept()}, idempotency_key="late")
     assert deliveries(log) == []
+
+
+def test_a_worker_whose_loop_ends_leaves_nobody_waiting(kit, store, log, monkeypatch) -> None:
+    handle = submit(kit, classic(log), "book")
+    wait_for_round(handle)
+    monkeypatch.setattr(Recovery, "scan", lambda _: sys.exit(3))
+    result = handle.result(timeout=20)
+    assert (result.outcome, result.error.code) == (ExecutionOutcome.INTERRUPTED, "worker_stopped")
+    assert statuses(store, handle) == [("failed", "worker_stopped")]
+    assert store.list_executions(unfinished=True) == ()
+    with pytest.raises(KitClosed, match="SystemExit: 3"):
+        submit(kit, classic(log), "book")
 
 
 def test_one_that_waits_blocks_no_other(kit) -> None:

@@ -8,6 +8,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -26,7 +27,7 @@ from runs import classic, deliveries, until, wait_for_round
 
 import m3nb.runtime.calls as calls
 import m3nb.runtime.execution as execution_module
-from m3nb import ElicitationResponse, InProcessServer, KitClosed, ModelValidationError, SecretReference, StdioServer
+from m3nb import ElicitationResponse, InProcessServer, ModelValidationError, SecretReference, StdioServer
 from m3nb.harness import AgentOutcome, AgentTask
 from m3nb.runtime.asking import required_urls
 from m3nb.runtime.coordinator import Operation
@@ -275,9 +276,9 @@ def test_a_factory_that_makes_no_server_says_so(kit, factory, part) -> None:
 
 
 @pytest.mark.parametrize("where", ["factory", "tool"])
-def test_an_in_process_server_that_exits_leaves_nothing_hanging(kit, store, where) -> None:
-    other = wide.submit(kit, wide.stdio(), "wide:one")
-    wait_for_round(other)
+def test_an_in_process_server_that_exits_ends_its_own_execution_only(kit, where) -> None:
+    other = wide.submit(kit, wide.in_process(), "wide:one")
+    pending = wait_for_round(other)
 
     def make() -> Any:
         if where == "factory":
@@ -292,17 +293,37 @@ def test_an_in_process_server_that_exits_leaves_nothing_hanging(kit, store, wher
 
     leaver = wide.submit(kit, InProcessServer(name="wide", factory=make), "wide:leave")
     result = leaver.result(timeout=30)
-    assert result.outcome.value in ("failed", "interrupted")
-    if where == "factory":
-        assert "SystemExit" in result.error.message
-        assert other.pending_elicitation() is not None
-        return
-    # A tool that leaves ends the loop of all: everything ends, and the kit says why it takes no more.
-    assert other.result(timeout=30).outcome.value == "interrupted"
-    assert until(lambda: not store.unresolved_rounds())
-    with pytest.raises(KitClosed, match="SystemExit"):
-        until(lambda: wide.submit(kit, wide.in_process(), "wide:plain") and None, seconds=5)
-    assert until(lambda: not store.list_executions(unfinished=True))
+    assert (result.outcome.value, result.error.code) == ("failed", "server_lost")
+    assert "SystemExit: 3" in result.error.message
+    other.respond_elicitation(pending.round_id, wide.yes(pending), idempotency_key="k")
+    assert other.result(timeout=30).outcome.value == "completed"
+
+
+def test_an_in_process_server_that_blocks_holds_up_nobody_else(kit) -> None:
+    free = threading.Event()
+    begun = threading.Event()
+
+    def make() -> MCPServer:
+        server = MCPServer("blocker")
+
+        @server.tool()
+        async def block() -> str:
+            begun.set()
+            free.wait(60)
+            return "done"
+
+        return server
+
+    blocked = wide.submit(kit, InProcessServer(name="wide", factory=make), "wide:block")
+    try:
+        assert begun.wait(30)
+        result, _ = wide.see_through(wide.submit(kit, wide.in_process(), "wide:one"))
+        assert result.outcome.value == "completed"
+        blocked.cancel()
+        assert blocked.result(timeout=30).outcome.value == "cancelled"
+        assert not free.is_set()
+    finally:
+        free.set()
 
 
 def test_an_answer_that_an_http_server_refuses_is_not_called_delivered(kit, store) -> None:

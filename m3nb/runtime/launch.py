@@ -70,7 +70,7 @@ class HTTPLaunch(Launch):
 
 @dataclass(frozen=True, kw_only=True)
 class InProcessLaunch(Launch):
-    """A server that ``factory`` makes in the worker's event loop."""
+    """A server that ``factory`` makes on a thread of its own."""
 
     factory: Callable[[], Any] = field(repr=False)
 

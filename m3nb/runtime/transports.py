@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -12,15 +11,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 import mcp_types
-from mcp.client._memory import InMemoryTransport
 from mcp.client._transport import TransportStreams
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server import MCPServer
-from mcp.server.lowlevel import Server
 
-from m3nb.errors import ServerError
 from m3nb.redaction import REDACTED
+from m3nb.runtime.inprocess import InProcessLine
 from m3nb.runtime.launch import HTTPLaunch, InProcessLaunch, Launch, StdioLaunch, is_loopback
 
 MARK = "M3NB_EXECUTION"
@@ -59,7 +55,7 @@ def line_to(launch: Launch, execution_id: str) -> Iterator[Line]:
         yield _HTTPLine(launch)
     else:
         assert isinstance(launch, InProcessLaunch)
-        yield _InProcessLine(launch)
+        yield InProcessLine(launch)
 
 
 class _StdioLine:
@@ -161,38 +157,6 @@ def _is_answer(request: httpx2.Request) -> bool:
     except (ValueError, httpx2.RequestNotRead):
         return False
     return isinstance(message, dict) and "result" in message
-
-
-class _InProcessLine:
-    lost = False
-
-    def __init__(self, launch: InProcessLaunch) -> None:
-        self.on_answer_lost = _nothing
-        self._launch = launch
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[TransportStreams]:
-        name = self._launch.selector
-        try:
-            server = self._launch.factory()
-            if inspect.isawaitable(server):
-                server = await server
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            raise ServerError(
-                f"{name} could not be started: its factory raised {type(error).__name__}: {error}",
-                details={"server": name},
-            ) from error
-        if not isinstance(server, Server | MCPServer):
-            raise ServerError(
-                f"{name} could not be started: its factory returned a {type(server).__name__}, "
-                "not a server of the mcp package (MCPServer or Server)",
-                details={"server": name},
-            )
-        async with InMemoryTransport(server) as streams:
-            yield streams
-
-    def last_words(self) -> str:
-        return ""
 
 
 def _nothing() -> None:

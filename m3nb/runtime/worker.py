@@ -126,15 +126,19 @@ class Worker:
                 continue
 
     def _main(self) -> None:
-        try:
-            # SDK and validator take a second each to load: here, while the person still writes the cell.
-            from m3nb.runtime import gateway, upstream  # noqa: F401
+        with contextlib.suppress(BaseException), asyncio.Runner() as runner:
+            try:
+                self._load()
+                runner.run(self._serve())
+            except BaseException as error:
+                # Before the runner ends what is left in its loop: whoever waits must hear of it in any case.
+                self._die(error)
 
-            check_schema(FormElicitationRequest(request_key="first", message="", requested_schema={"type": "object"}))
-            asyncio.run(self._serve())
-        except BaseException as error:
-            # A server in this process called sys.exit(), which ends the loop of all; or what we load is broken.
-            self._die(error)
+    def _load(self) -> None:
+        """SDK and validator take a second each to load: here, while the person still writes the cell."""
+        from m3nb.runtime import gateway, upstream  # noqa: F401
+
+        check_schema(FormElicitationRequest(request_key="first", message="", requested_schema={"type": "object"}))
 
     def _die(self, error: BaseException) -> None:
         """End in the store what the loop could not end itself, and take nothing more."""
