@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import nbclient
@@ -75,6 +76,21 @@ class LocalPage:
         return [reply for reply in self.received[before:] if reply["kind"] != "ack"]
 
 
+def _looking_again(get_msg: Callable[..., Any]) -> Callable[..., Any]:
+    """Sending on the same socket may swallow the signal that a reply has come: it is looked for again and again."""
+
+    async def get(timeout: float | None = None) -> Any:
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return await get_msg(timeout=0.5)
+            except Empty:
+                if end is not None and time.monotonic() > end:
+                    raise
+
+    return get
+
+
 class FrontEnd(nbclient.NotebookClient):
     """Runs a notebook and answers its forms over the kernel's channels, as JupyterLab (``subshells``) or nbclassic do.
 
@@ -113,6 +129,7 @@ class FrontEnd(nbclient.NotebookClient):
             return message
 
         client.iopub_channel.get_msg = overhear
+        client.shell_channel.get_msg = _looking_again(client.shell_channel.get_msg)
         return client
 
     def overhear(self, kind: str, content: Any) -> None:
