@@ -19,6 +19,7 @@ from pages import ADDRESS, LocalPage, accept, deliveries, eventually, submit
 from m3nb import (
     ElicitationResponse,
     ExecutionOutcome,
+    ModelValidationError,
     NoFrontEnd,
     OperationTimeout,
     Run,
@@ -370,6 +371,21 @@ def test_closing_the_workbench_ends_a_wait(tmp_path: Path, log: Path) -> None:
     assert eventually(lambda: page.view["state"] == "finished")
     page.send({"kind": "ready"})  # a page that is loaded again after that gets no traceback
     wb.close()
+
+
+def test_a_store_whose_file_was_deleted_leaves_nobody_waiting(wb: Workbench, log: Path, tmp_path: Path) -> None:
+    run, other = start(wb, log), start(wb, log)
+    page = LocalPage(run)
+    page.wait_for_round()
+    for file in tmp_path.glob("executions.sqlite*"):
+        file.unlink()
+    for each in (run, other):
+        with pytest.raises(ModelValidationError, match=f"no execution '{each.execution_id}'"):
+            asyncio.run(asyncio.wait_for(each._wait(), 20))
+    assert (page.view["state"], page.view["round"]) == ("finished", None)
+    assert run.execution_id in page.view["error"]
+    again = start(wb, log, "classic:plain")
+    assert again.result(timeout=30).outcome is ExecutionOutcome.COMPLETED
 
 
 def test_result_on_another_thread_just_waits(wb: Workbench, log: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from m3nb.elicitation import ElicitationResponse, PendingElicitationRound, UrlElicitationRequest
-from m3nb.errors import KitClosed
+from m3nb.errors import KitClosed, ModelValidationError
 from m3nb.notebook.commit import commit, finish_outbox, refused, words_of
 from m3nb.notebook.keeping import Keeping
 from m3nb.notebook.view import arguments_of, fields_now, round_of, summary_of, view_of, waiting_view
@@ -146,6 +146,10 @@ class Desk:
             self._failures = 0
             return done
         except KitClosed:  # what is not known by now won't be: whoever waits hears it from the handle
+            return True
+        except ModelValidationError as error:  # the execution is gone, with the store's file: no look brings it back
+            lost = {"state": "finished", "status": "Lost", "round": None, "elapsed": None, "error": error.message}
+            self._show(self._view | lost, again)
             return True
         except Exception as error:
             if not self._apart:

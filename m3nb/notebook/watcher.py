@@ -80,7 +80,15 @@ class Watcher:
                     return
 
     def _refresh(self, desks: list[Desk]) -> None:
+        failed: Exception | None = None
         for desk in desks:
-            if not desk.refresh():
+            try:
+                done = not desk.refresh()
+            except Exception as error:  # the others have news as well
+                failed = failed or error
+                continue
+            if done:
                 with self._lock:
                     self._desks.discard(desk)
+        if failed is not None:
+            raise failed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from typing import Any, TypeVar, cast
 
-from m3nb.errors import StorageBusy, StorageError
+from m3nb.errors import MCPError, StorageBusy
 from m3nb.redaction import REDACTED
 from m3nb.storage import ExecutionStore, NewEvent
 from m3nb.types import ExecutionStatus
@@ -61,10 +61,10 @@ class Journal:
         self._secrets = tuple(secrets)
         self._entries: deque[NewEvent | ExecutionStatus] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._failure: StorageError | None = None
+        self._failure: MCPError | None = None
 
     def emit(self, kind: str, payload: Mapping[str, Any]) -> None:
-        """Append one event. Raises the `StorageError` that an earlier one ran into."""
+        """Append one event. Raises what an earlier one ran into: `StorageError`, or an execution that is gone."""
         self._add(NewEvent(kind, self._safe(payload), self._store.now()))
 
     def enter(self, status: ExecutionStatus) -> None:
@@ -72,7 +72,7 @@ class Journal:
         self._add(status)
 
     async def flush(self) -> None:
-        """Return when everything said so far is stored. Raises the store's `StorageError` if it can't be."""
+        """Return when everything said so far is stored. Raises as `emit` does if it can't be."""
         while self._writer is not None and not self._writer.done():
             # Whoever waits may be cancelled; the writing goes on.
             await asyncio.shield(self._writer)
@@ -81,7 +81,7 @@ class Journal:
 
     async def finish(self, *, outcome: str, result: Mapping[str, Any], error: Mapping[str, Any] | None) -> None:
         """End the execution. Only the first end counts."""
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(MCPError):
             await self.flush()
         safe = self._safe(result), self._safe(error)
         await until_free(
@@ -101,7 +101,7 @@ class Journal:
             while self._entries:
                 await until_free_elsewhere(self._write_next)
                 self._announce()
-        except StorageError as error:
+        except MCPError as error:
             # Said at the next entry, or at the end: an execution whose store is gone does not go on for long.
             self._failure = error
 
