@@ -29,7 +29,7 @@ export interface Control {
   /** Takes over a changed plan and keeps what was typed; false: it has to be drawn anew. */
   update(field: Field): boolean;
   /** The controls inside that are drawn now. */
-  children(): Control[];
+  nested(): Control[];
   /** Unfolds it. */
   open(): void;
 }
@@ -52,7 +52,7 @@ export interface Inner {
   marked?: HTMLElement[];
   first?: HTMLElement;
   /** Of what holds other controls. */
-  nest?: Pick<Control, "children" | "focus" | "update" | "open">;
+  nest?: Pick<Control, "nested" | "focus" | "update" | "open">;
 }
 
 /** What cannot change without drawing a control anew. */
@@ -80,25 +80,35 @@ export function control(field: Field, context: Context): Control {
   };
   const inner = draw(field, context, touch);
   const { main, group, nest, marked = [main], first = main } = inner;
-  const text = (cls: string) => h("div", { class: cls, id: id(), dir: "auto" });
-  const [note, hint, error] = [text("note"), text("hint"), text("error")];
   main.id ||= id();
-  const label = h(group ? "span" : "label", { id: id(), for: group ? null : main.id, dir: "auto", class: "label" });
+  const label = h(group ? "span" : "label", { id: id(), for: group ? null : main.id, class: "label" });
   const flags = h("span", "optional");
-  const head = h(group ? "legend" : "div", { class: "head" }, label, flags);
+  // The label's own direction is the head's: what is said of it stands on the side where it ends.
+  const head = h(group ? "legend" : "div", { class: "head", dir: "auto" }, label, flags);
   const element = group ? main : h("div", "field");
-  fill(element, [head, note, ...inner.body, hint, error]);
+  fill(element, [head, ...inner.body]);
   if (group) main.setAttribute("aria-labelledby", label.id);
+  // Most fields say nothing more, and elements cost: these are made when there is something to say.
+  const lines: Partial<Record<"note" | "hint" | "error", HTMLElement>> = {};
 
+  function line(cls: keyof typeof lines, text: string | null) {
+    const made = lines[cls];
+    if (made || !text) return made && (made.textContent = text);
+    const one = (lines[cls] = words(cls, text, id())!);
+    if (cls === "note") head.after(one);
+    else if (cls === "hint" && lines.error) lines.error.before(one);
+    else element.append(one);
+  }
   function describe() {
-    const list = [note, hint, inner.note, error].flatMap((each) => (each?.textContent ? each.id : [])).join(" ");
+    const said = [lines.note, lines.hint, inner.note, lines.error];
+    const list = said.flatMap((each) => (each?.textContent ? each.id : [])).join(" ");
     for (const one of new Set([main, ...marked])) set(one, "aria-describedby", list);
   }
   function dress() {
     const { required, deprecated, readonly } = self.field;
     label.textContent = self.field.label;
-    note.textContent = self.field.description;
-    hint.textContent = self.field.hint;
+    line("note", self.field.description);
+    line("hint", self.field.hint);
     flags.textContent = [!required && "optional", readonly && "read only", deprecated && "deprecated"]
       .filter(Boolean)
       .join(" · ");
@@ -116,7 +126,7 @@ export function control(field: Field, context: Context): Control {
     },
     mark(message) {
       invalid = message !== null;
-      error.textContent = message;
+      line("error", message);
       element.classList.toggle("bad", invalid);
       for (const one of marked) set(one, "aria-invalid", invalid && "true");
       describe();
@@ -130,7 +140,7 @@ export function control(field: Field, context: Context): Control {
       dress();
       return true;
     },
-    children: () => nest?.children() ?? [],
+    nested: () => nest?.nested() ?? [],
     open: () => nest?.open(),
   };
   dress();

@@ -10,7 +10,9 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   ...children: Child[]
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(typeof props === "string" ? { class: props } : props)) {
+  if (typeof props === "string") props = { class: props };
+  for (const name in props) {
+    const value = props[name];
     if (typeof value === "function") element.addEventListener(name.slice(2), value as EventListener);
     else if (value !== null && value !== undefined && value !== false)
       element.setAttribute(name, value === true ? "" : String(value));

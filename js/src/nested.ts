@@ -105,7 +105,7 @@ export function object(field: Field, context: Context, touch: () => void): Inner
       return field.required || added || Object.keys(values).length ? { fields: values } : null;
     },
     nest: {
-      children: () => (open ? inside.controls() : []),
+      nested: () => (open ? inside.controls() : []),
       focus,
       open: () => open || fold(false),
       update(next) {
@@ -225,7 +225,7 @@ export function list(field: Field, context: Context, touch: () => void): Inner {
     read: (wrong) =>
       rows.length ? { items: rows.map(({ one }) => one.read(wrong) ?? ABSENT) } : others.value(),
     nest: {
-      children: () => rows.map(({ one }) => one),
+      nested: () => rows.map(({ one }) => one),
       focus: () => (first(rows.map(({ one }) => one)) ?? add).focus(),
       open() {},
       update(next) {
@@ -297,6 +297,6 @@ export function union(field: Field, context: Context): Control {
       next.branches!.forEach((branch, at) => made[at]?.set(inBranch(branch)));
       return true;
     },
-    children: () => made[shown]?.controls() ?? [],
+    nested: () => made[shown]?.controls() ?? [],
   };
 }

@@ -129,7 +129,7 @@ export function request(plan: Plan, outer: Omit<Context, "changed">, check: (rea
 }
 
 /** Controls with those inside them, in the order of the page. */
-const walk = (controls: Control[]): Control[] => controls.flatMap((one) => [one, ...walk(one.children())]);
+const walk = (controls: Control[]): Control[] => controls.flatMap((one) => [one, ...walk(one.nested())]);
 
 /** The innermost control that a JSON Pointer leads to, and what is left of the pointer; unfolds what is on the way. */
 function deepest(controls: Control[], pointer: string, base = ""): [Control, string] | null {
@@ -141,8 +141,8 @@ function deepest(controls: Control[], pointer: string, base = ""): [Control, str
     const nth = below.split("/")[1];
     const inside =
       one.field.control !== "list"
-        ? deepest(one.children(), pointer, base)
-        : nth && one.children()[+nth] && deepest([one.children()[+nth]!], pointer, own + "/" + nth);
+        ? deepest(one.nested(), pointer, base)
+        : nth && one.nested()[+nth] && deepest([one.nested()[+nth]!], pointer, own + "/" + nth);
     return inside || [one, below];
   }
   return null;
@@ -153,7 +153,7 @@ function search(controls: Control[], text: string, hides = true): boolean {
   return controls.map((one) => {
     const { label, description, control } = one.field;
     const own = (label + " " + (description ?? "")).toLowerCase().includes(text);
-    const inside = search(one.children(), own ? "" : text, hides && control === "object");
+    const inside = search(one.nested(), own ? "" : text, hides && control === "object");
     const stays = own || inside || one.bad();
     if (hides) one.element.hidden = !stays;
     return stays;
