@@ -25,6 +25,9 @@ from m3nb.runtime.transports import Line, line_to
 START_SECONDS = 30.0
 """How long a server may take to answer the first message."""
 
+TELL_SECONDS = 1.0
+"""How long an execution that ends goes on so that the server hears why its question has no answer."""
+
 T = TypeVar("T")
 
 for _noisy in ("mcp", "client", "uvicorn.error", "httpx2", "httpcore2"):
@@ -164,7 +167,7 @@ class Upstream:
             # The call's own task raises it; the server only learns that there is no answer.
             error = failure if isinstance(failure, MCPError) else _unforeseen(failure)
             call.error = error
-            self._coordinator.abort(error)
+            self._abort_when_told(context.request_id, error)
             if isinstance(error, OperationTimeout):
                 # The protocol's word for a question that nobody decided; the round says that time ran out.
                 return mcp_types.ElicitResult(action="cancel")
@@ -174,6 +177,15 @@ class Upstream:
         if answered is None:
             return mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="the call that asked has ended")
         return self._exact.answer(context.request_id, answered.responses[CLASSIC_KEY])
+
+    def _abort_when_told(self, request_id: mcp_types.RequestId, error: MCPError) -> None:
+        """End the execution, which closes the connection, once the server has been told: or soon, if it can't be."""
+
+        def abort() -> None:
+            self._coordinator.abort(error)
+
+        self._exact.when_answered(request_id, abort)
+        asyncio.get_running_loop().call_later(TELL_SECONDS, abort)
 
     async def on_message(self, message: object) -> None:
         """Notice a visited URL, and a message that could not be read: the SDK's client calls this.
@@ -198,7 +210,11 @@ class Upstream:
 
     def _on_end(self) -> None:
         # With an InputRequiredResult nothing is in flight while the person thinks: nobody else would notice.
-        if self._call is not None and self._coordinator.ending is None:
+        if self._call is None or self._coordinator.ending is not None:
+            return
+        if self._call.error is not None:
+            self._coordinator.abort(self._call.error)
+        else:
             self._ended(self._call.operation, "ended during {}", self._line.last_words())
 
     def _on_answer_lost(self) -> None:

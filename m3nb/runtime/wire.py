@@ -121,6 +121,7 @@ class ExactForms:
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
         self._answers: dict[mcp_types.RequestId, dict[str, Any]] = {}
+        self._when_sent: dict[mcp_types.RequestId, Callable[[], None]] = {}
         self._schemas: dict[str, Any] = {}
         self._count = 0
         self.ended = False
@@ -135,6 +136,10 @@ class ExactForms:
         """What the callback for ``elicitation/create`` returns: the action; the rest joins it on the way out."""
         self._answers[request_id] = plain(response)
         return mcp_types.ElicitResult(action=response.action)
+
+    def when_answered(self, request_id: mcp_types.RequestId, call: Callable[[], None]) -> None:
+        """Call once the answer or error to a request is on its way."""
+        self._when_sent[request_id] = call
 
     def schema(self, params: mcp_types.ElicitRequestFormParams) -> tuple[Any, dict[str, Any] | None]:
         """The schema as the server sent it, and the request's ``_meta`` without our mark.
@@ -151,11 +156,15 @@ class ExactForms:
     async def over(self, transport: AbstractAsyncContextManager[TransportStreams]) -> AsyncIterator[TransportStreams]:
         """The same transport, with schemas taken out and answers put in."""
         async with transport as (read, write):
-            yield _Reader(read, self._take_schemas, self._end), _Writer(write, self._put_answer)
+            yield _Reader(read, self._take_schemas, self._end), _Writer(write, self._put_answer, self._sent)
 
     def _put_answer(self, message: Any) -> None:
         if isinstance(message, mcp_types.JSONRPCResponse):
             message.result.update(self._answers.pop(message.id, {}))
+
+    def _sent(self, message: Any) -> None:
+        if isinstance(message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError) and message.id is not None:
+            self._when_sent.pop(message.id, lambda: None)()
 
     def _take_schemas(self, message: Any) -> None:
         if isinstance(message, mcp_types.JSONRPCRequest) and message.method == "elicitation/create":
@@ -242,6 +251,11 @@ class _Reader(_Stream):
 
 
 class _Writer(_Stream):
+    def __init__(self, stream: Any, look: Callable[[Any], None], sent: Callable[[Any], None]) -> None:
+        super().__init__(stream, look)
+        self._sent = sent
+
     async def send(self, item: SessionMessage) -> None:
         self._look(item.message)
         await self._stream.send(item)
+        self._sent(item.message)
