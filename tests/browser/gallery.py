@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Locator
 
 from browser.lab import ROOT, Lab, Notebook
 
-PER_CELL = 40
-"""JupyterLab draws at most 50 outputs of a cell."""
+PER_CELL = 15
+"""anywidget gives up on a widget that the page has not come to within two seconds."""
 
 AT_ONCE = 20
 START = f"""
@@ -52,10 +52,12 @@ class Gallery(Notebook):
         self.told = len(parts) + 1
         self.console: list[str] = []
         self.page.on("console", lambda said: self.console.append(said.text) if said.type == "error" else None)
-        for index in range(len(parts) + 1):
-            self.run(index)
         ready = "(count) => document.querySelectorAll('.m3nb fieldset.all:not(:disabled)').length === count"
-        self.page.wait_for_function(ready, arg=len(given), timeout=120_000)
+        self.run(0)
+        for index in range(len(parts)):
+            self.run(index + 1)
+            shown = min(len(given), (index + 1) * PER_CELL)
+            self.page.wait_for_function(ready, arg=shown, timeout=120_000)
 
     def forms(self) -> Iterable[tuple[str, Locator]]:
         """Each name with its widget."""
