@@ -60,6 +60,22 @@ def commit(keeping: Keeping, handle: Handle, round_id: str, answers: Any) -> dic
     return {"kind": "accepted"}
 
 
+def late_answer(
+    keeping: Keeping, execution_id: str, round_id: str, answers: Any
+) -> tuple[PendingElicitationRound, dict[str, ElicitationResponse]] | dict[str, Any]:
+    """What a page sent for a round that has failed, checked like any answer; or the reply that says what is wrong."""
+    try:
+        record = keeping.record(execution_id, round_id)
+        if record is None or record.status != "failed":
+            return refused(_why_not_waiting(keeping, execution_id, round_id))
+        return record.pending, _responses(record.pending, answers)
+    except _Invalid as found:
+        return _invalid(found.errors)
+    except ManagedInputValidationError as error:
+        errors = error.details.get("errors") or []
+        return _invalid(errors) if errors else refused(f"{error.message} {KEPT}")
+
+
 def finish_outbox(keeping: Keeping, handle: Handle) -> None:
     """Commit, with its first key, each answer that was stored but never acknowledged.
 

@@ -12,14 +12,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from m3nb.elicitation import ElicitationResponse, PendingElicitationRound, UrlElicitationRequest
 from m3nb.errors import KitClosed, ModelValidationError
-from m3nb.notebook.commit import commit, finish_outbox, refused, words_of
+from m3nb.notebook.again import StandingAnswer
+from m3nb.notebook.commit import commit, finish_outbox, late_answer, refused, words_of
 from m3nb.notebook.keeping import Keeping
 from m3nb.notebook.view import arguments_of, fields_now, round_of, summary_of, view_of, waiting_view
 from m3nb.types import ExecutionResult, ExecutionState
+
+if TYPE_CHECKING:
+    from m3nb.notebook.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,17 @@ LOST_AFTER = 40
 """Looks in a row at a handle that is not ours which must fail before nobody waits for it any more."""
 
 Publish = Callable[[dict[str, Any]], None]
+MakeAgain = Callable[["StandingAnswer | None"], "Run"]
+
+
+class Pages(Protocol):
+    """What shows a desk: the widget, which may be on several pages."""
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message that nobody asked for."""
+
+    def move_to(self, run: Run) -> None:
+        """Show another run from now on."""
 
 
 class Handle(Protocol):
@@ -68,11 +83,24 @@ class Desk:
 
     ``finished`` is set once the execution is. ``heard`` counts the messages that came from pages. ``apart``: the handle
     is called on threads of its own only, because its calls may need the very thread that messages arrive on.
+    ``make_again`` submits the same run once more, which is ``next_run`` then; ``standing`` answers the first round.
     """
 
-    def __init__(self, keeping: Keeping, handle: Handle, *, apart: bool = False) -> None:
+    def __init__(
+        self,
+        keeping: Keeping,
+        handle: Handle,
+        *,
+        apart: bool = False,
+        make_again: MakeAgain | None = None,
+        standing: StandingAnswer | None = None,
+    ) -> None:
         self.keeping = keeping
         self.handle = handle
+        self.make_again = make_again
+        self.next_run: Run | None = None
+        self._standing = standing
+        self._pages: Pages | None = None
         self.finished = threading.Event()
         self.heard = 0
         self.round_since: float | None = None
@@ -104,12 +132,18 @@ class Desk:
         with self._lock:
             return self._round["round_id"] if self._round else None
 
-    def publish_to(self, publish: Publish | None) -> None:
-        """Where new views go; at once the present one."""
+    def publish_to(self, publish: Publish | None, pages: Pages | None = None) -> None:
+        """Where new views go; at once the present one. ``pages``: who shows them."""
         with self._lock:
             self._publish = publish
+            self._pages = pages
             if publish is not None:
                 publish(self._view)
+
+    def go_on_from(self, other: Desk) -> None:
+        """Messages that ``other`` has handled may be repeated here."""
+        with self._lock:
+            self._seen.update(other._seen)
 
     def when_finished(self, call: Callable[[], None]) -> None:
         """Call once the execution is finished, from any thread; at once when it already is."""
@@ -163,6 +197,8 @@ class Desk:
         result = self.handle.finished_result()
         state = result.snapshot if result else self.handle.snapshot()
         pending = None if result else self.handle.pending_elicitation()
+        if pending is not None and self._answered_in_advance(pending):
+            pending = None
         since = self.round_since
         if pending is None:
             drawn, since, self._done = None, None, []
@@ -176,11 +212,26 @@ class Desk:
         if pending is not None and any(isinstance(each, UrlElicitationRequest) for each in pending.requests.values()):
             self._hear_what_is_done(pending)
         error = result.error.message if result and result.error else None
-        view = view_of(state, pending, drawn, error, list(self._done))
+        view = view_of(state, pending, drawn, error, list(self._done), self._late_round() if result else None)
         with self._lock:
             self._round, self.round_since, self._pending = drawn, since, pending
         self._show(view, again)
         return result is not None
+
+    def _answered_in_advance(self, pending: PendingElicitationRound) -> bool:
+        if self._standing is None or not self._standing.meets(pending, self.handle, self.keeping.store):
+            return False
+        if self._pages is not None and self.keeping.store is not None:
+            self._pages.tell({"kind": "summary", "rounds": summary_of(self.keeping.store, pending.execution_id)})
+        return True
+
+    def _late_round(self) -> str | None:
+        """The last round, if it failed before it was answered and the run can be made again."""
+        store = self.keeping.store
+        if store is None or self.make_again is None:
+            return None
+        last = store.managed_input_store.list_rounds(self.handle.execution_id)[-1:]
+        return next((each.pending.round_id for each in last if each.status == "failed" and not each.responses), None)
 
     def _hear_what_is_done(self, pending: PendingElicitationRound) -> None:
         """Servers say by `notifications/elicitation/complete` that what a URL was for has happened."""
@@ -234,6 +285,8 @@ class Desk:
                 with self._lock:
                     self._seen[message["id"]] = reply
                 send(reply)
+                if reply["kind"] == "again" and self._pages is not None and self.next_run is not None:
+                    self._pages.move_to(self.next_run)
             if message.get("kind") == "ready" or (reply is not None and reply["kind"] == "accepted"):
                 self._tell_news(send, again=message.get("kind") == "ready")
 
@@ -242,6 +295,8 @@ class Desk:
             kind = message.get("kind")
             if kind == "submit":
                 return commit(self.keeping, self.handle, str(message.get("round_id") or ""), message.get("responses"))
+            if kind == "again":
+                return self._again(str(message.get("round_id") or ""), message.get("responses"))
             if kind == "ready":
                 finish_outbox(self.keeping, self.handle)
             elif kind == "cancel_run":
@@ -250,6 +305,15 @@ class Desk:
         except Exception as error:  # a page gets words, whatever happened
             return refused(words_of(error))
         return None
+
+    def _again(self, round_id: str, answers: Any) -> dict[str, Any]:
+        if self.make_again is None or self.view["again"] != round_id:
+            return refused("This run can't be made again from here: submit it anew.")
+        found = late_answer(self.keeping, self.handle.execution_id, round_id, answers)
+        if isinstance(found, dict):
+            return found
+        self.next_run = self.make_again(StandingAnswer(*found))
+        return {"kind": "again"}
 
     def _fields_now(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """The fields of one form for what is typed so far; None when it does not wait any more. Stores nothing."""

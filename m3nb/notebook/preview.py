@@ -23,7 +23,7 @@ from m3nb.elicitation import (
 )
 from m3nb.errors import InvalidSchemaError, ModelValidationError
 from m3nb.frozen import thaw
-from m3nb.notebook.desk import Desk, Publish
+from m3nb.notebook.desk import Desk, Pages, Publish
 from m3nb.notebook.keeping import Keeping
 from m3nb.notebook.shown import _kernel, _widget_part
 from m3nb.types import ExecutionId, ExecutionOutcome, ExecutionResult, ExecutionState, ExecutionStatus
@@ -35,8 +35,14 @@ if TYPE_CHECKING:
 KEY = "preview"
 """The request key of what is given without one."""
 
-HEAD = {"status": "Preview", "server": "nothing is sent from here", "operation": None, "elapsed": None}
-"""What the page says instead of who asks and since when."""
+HEAD = {
+    "status": "Preview",
+    "server": "nothing is sent from here",
+    "operation": None,
+    "elapsed": None,
+    "preview": True,
+}
+"""What the page says instead of who asks and since when. There is no run that could be cancelled."""
 
 _numbers = itertools.count(1)
 
@@ -97,8 +103,8 @@ class _PreviewDesk(Desk):
     def view(self) -> dict[str, Any]:
         return super().view | HEAD
 
-    def publish_to(self, publish: Publish | None) -> None:
-        super().publish_to(None if publish is None else lambda view: publish(view | HEAD))
+    def publish_to(self, publish: Publish | None, pages: Pages | None = None) -> None:
+        super().publish_to(None if publish is None else lambda view: publish(view | HEAD), pages)
 
     def receive(self, message: Any, send: Publish) -> None:
         def told(reply: dict[str, Any]) -> None:

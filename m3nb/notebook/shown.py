@@ -56,7 +56,7 @@ class Shown(Generic[T]):
     @property
     def widget(self) -> ExecutionWidget:
         """The widget itself, for layouts and for front ends that want one."""
-        if self._widget is None:
+        if self._widget is None or not self._widget.shows(self._desk):
             from m3nb.notebook.widget import ExecutionWidget
 
             self._widget = ExecutionWidget(self._desk)

@@ -53,10 +53,12 @@ def view_of(
     round_: dict[str, Any] | None,
     error: str | None,
     done: list[str],
+    again: str | None = None,
 ) -> dict[str, Any]:
     """The `view` trait of an execution. ``elapsed``: seconds since the question, or else since the submission.
 
-    ``done``: keys of the round's requests of which the server says that they are done.
+    ``done``: keys of the round's requests of which the server says that they are done. ``again``: the round whose
+    answer, come too late, the run can be made again with.
     """
     drawn = STATES.get(state.lifecycle, "running")
     if pending is not None and drawn != "finished":
@@ -72,6 +74,7 @@ def view_of(
         "operation": f"{KINDS[pending.operation_kind]}{pending.operation_name} waits" if pending else None,
         "round": round_,
         "done": done,
+        "again": again,
         "execution_id": str(state.execution_id),
         "elapsed": None if drawn == "finished" else round((datetime.now(UTC) - began).total_seconds(), 3),
     }
@@ -88,6 +91,7 @@ def waiting_view(execution_id: str) -> dict[str, Any]:
         "operation": None,
         "round": None,
         "done": [],
+        "again": None,
         "execution_id": execution_id,
         "elapsed": None,
     }

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import weakref
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 
 from m3nb.notebook.desk import Desk
+
+if TYPE_CHECKING:
+    from m3nb.notebook.run import Run
 
 
 def _text(name: str) -> str:
@@ -31,7 +34,7 @@ class ExecutionWidget(anywidget.AnyWidget):
         self._desk = desk
         super().__init__(view=desk.view)
         self.on_msg(ExecutionWidget._on_page)
-        desk.publish_to(_publisher(self))
+        desk.publish_to(_publisher(self), _Pages(self))
 
     @traitlets.observe("comm")
     def _keep_route(self, change: Any) -> None:
@@ -47,10 +50,38 @@ class ExecutionWidget(anywidget.AnyWidget):
     def _on_page(self, content: Any, _buffers: Any) -> None:
         self._desk.receive(content, self.send)
 
+    def shows(self, desk: Desk) -> bool:
+        """Whether it draws the execution of this desk."""
+        return self._desk is desk
+
+    def show(self, desk: Desk) -> None:
+        """Draw another execution from now on."""
+        self._desk.publish_to(None)
+        desk.go_on_from(self._desk)
+        self._desk = desk
+        desk.publish_to(_publisher(self), _Pages(self))
+
     def close(self) -> None:
         """Take the widget off its pages and let go of everything it holds."""
         self._desk.publish_to(None)
         super().close()
+
+
+class _Pages:
+    """The pages of a widget that may be gone (`m3nb.notebook.desk.Pages`)."""
+
+    def __init__(self, widget: ExecutionWidget) -> None:
+        self._widget = weakref.ref(widget)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        widget = self._widget()
+        if widget is not None:
+            widget.send(message)
+
+    def move_to(self, run: Run) -> None:
+        widget = self._widget()
+        if widget is not None:
+            run.take_over(widget)
 
 
 def _publisher(widget: ExecutionWidget) -> Any:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from m3nb.handles import ExecutionHandle
+    from m3nb.notebook.again import StandingAnswer
 
 
 class Workbench:
@@ -58,7 +59,12 @@ class Workbench:
         given = {"server": server, "servers": servers, "tools": tools, "timeout": timeout}
         options |= {name: value for name, value in given.items() if value is not None}
         agent = self.kit.agents([selection])[0]
-        return self._run(agent.submit(prompt, human_input=human_input, answer_within=answer_within, **options))
+
+        def make(standing: StandingAnswer | None = None) -> Run:
+            handle = agent.submit(prompt, human_input=human_input, answer_within=answer_within, **options)
+            return self._run(handle, make_again=make, standing=standing)
+
+        return make()
 
     def handle(self, execution_id: str) -> Run:
         """The run of an execution that is already in the store, also of another notebook or an earlier day."""
@@ -110,7 +116,7 @@ class Workbench:
     def __repr__(self) -> str:
         return f"Workbench({str(self.store.path)!r})"
 
-    def _run(self, handle: ExecutionHandle) -> Run:
-        run = Run(self.store, handle, self._watcher)
+    def _run(self, handle: ExecutionHandle, **again: Any) -> Run:
+        run = Run(self.store, handle, self._watcher, **again)
         self._runs[run.execution_id] = run
         return run
