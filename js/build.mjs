@@ -7,7 +7,8 @@ import { join, resolve } from "node:path";
 
 // Names of our own that no message, trait or element has: they may be short.
 const own = new RegExp(
-  "^(acknowledge|buttons|changed|choose|controls|decision|element|marked|missing|nest|nested|rename|replan|respond|toggles|touched)$",
+  "^(acknowledge|bad|buttons|changed|choose|controls|decision|draw|element|fold|group|late|link|main|mark|marked|missing|nest|" +
+    "nested|read|rename|replan|respond|tick|toggles|touched|update)$",
 );
 
 const here = fileURLToPath(new URL(".", import.meta.url));

@@ -9,6 +9,7 @@ import { followTheme } from "./theme";
 const NOT_CONNECTED =
   "Not connected to a kernel (it may have been restarted). Nothing can be sent from here; run the cell again.";
 const GONE = "This request was answered elsewhere, or is no longer waiting.";
+const ENDED = "The run has ended, so this request is closed.";
 /** How long an acknowledged answer may stay without a reply before it may be sent again. */
 const REPLY_WITHIN = 30_000;
 /** How long after the last change of a live form Python is asked. */
@@ -27,6 +28,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
   let asked: { id: string; round_id: string } | null = null;
   let replyTimer: ReturnType<typeof setTimeout> | undefined;
   const answered = new Set<string>();
+  let execution = "";
   /** Live forms that changed, and the ids of the checks whose replies count. */
   const changed = new Map<string, () => Values>();
   const checks = new Map<string, string>();
@@ -60,14 +62,16 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
       if (message.kind === "ready" && over()) return;
       lost = !live;
       say(live ? "The kernel does not answer. What was typed is still here: try again." : NOT_CONNECTED);
-      if (message.kind === "submit") settle();
+      if ("responses" in message) settle();
       else shut();
     });
   }
 
   function shut() {
     const id = current?.round.round_id;
-    const closed = lost || asked?.round_id === id || answered.has(id!);
+    const view = model.get("view");
+    const open = view?.round?.round_id === id || view?.again === id;
+    const closed = lost || !open || asked?.round_id === id || answered.has(id!);
     // Focus must not fall out of the widget with the fields that close, or keys would reach the notebook.
     if (closed && current?.element.contains(focused())) rest();
     current?.close(closed);
@@ -86,6 +90,11 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     if (!view) return;
     const before = current?.round.round_id;
     head.draw(view);
+    if (view.execution_id !== execution) {
+      execution = view.execution_id;
+      done.replaceChildren();
+      if (before) answered.add(before);
+    }
     // The same round is never drawn again: what a person is typing stays as it is.
     if (view.round?.round_id !== before) change(view, before);
     if (view.state === "finished" && before === undefined) say("");
@@ -98,17 +107,31 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     clearTimeout(checkTimer);
     changed.clear();
     checks.clear();
+    const why = over() ? ENDED : GONE;
+    const missed = before !== undefined && !answered.has(before);
+    // What was typed does not go with the round that asked for it.
+    if (missed && !view.round && (asked || current!.touched())) {
+      if (!asked) say(why + " What was typed is still here.");
+      if (view.again === before) current!.late(dismiss);
+      return shut();
+    }
     current = view.round && ask(view.round);
     // The page must not jump up and down again between two rounds.
     hold(!current && view.state !== "finished" ? place.offsetHeight : 0);
     place.replaceChildren(...(current ? [current.element] : []));
-    if (before !== undefined && !answered.has(before) && asked?.round_id !== before)
-      say(view.state === "finished" ? "The run has ended, so this request is closed." : GONE);
+    if (missed && asked?.round_id !== before) say(why);
     else if (current || view.state === "finished") say("");
     shut();
     if (!hadFocus) return;
     if (current && !lost) current.focus();
     else rest();
+  }
+
+  /** Takes the form away whose round is gone. */
+  function dismiss() {
+    answered.add(current!.round.round_id);
+    draw();
+    rest();
   }
 
   function hold(height: number) {
@@ -125,7 +148,8 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
         if (asked || current !== made) return;
         check(round_id);
         say("Sending…");
-        asked = { id: deliver({ kind: "submit", round_id, responses }), round_id };
+        const kind = model.get("view").round ? "submit" : "again";
+        asked = { id: deliver({ kind, round_id, responses }), round_id };
         shut();
       },
       (key, read) => {
@@ -155,10 +179,14 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     } else if (message.kind === "accepted") {
       answered.add(message.round_id);
       if (asked?.round_id === message.round_id) settle();
-      shut();
+      draw();
       if (!current || current.round.round_id === message.round_id) say("Answer stored. The run goes on.");
     } else if (message.id === asked?.id) {
       settle();
+      if (!("message" in message)) {
+        dismiss();
+        return say("Started again with this answer.");
+      }
       say(message.message);
       if (current?.round.round_id !== message.round_id) return;
       if (message.kind === "invalid") current.invalid(message.errors);

@@ -97,6 +97,10 @@ export interface View {
   round: Round | null;
   /** Keys of the round's requests of which the server says that they are done. */
   done: string[];
+  /** The round whose answer, come too late, the run can be made again with. */
+  again: string | null;
+  /** There is no run, so none that could be cancelled. */
+  preview?: boolean;
   execution_id: string;
   /** Seconds since the round was asked, or else since the run began, when this view was made. */
   elapsed: number | null;
@@ -126,14 +130,14 @@ export interface Answered {
 /** A message that the page sends again until it is acknowledged. */
 export type Outgoing =
   | { kind: "ready" }
-  | { kind: "submit"; round_id: string; responses: Record<string, Response> }
+  | { kind: "submit" | "again"; round_id: string; responses: Record<string, Response> }
   | { kind: "check"; round_id: string; key: string; values: Values }
   | { kind: "cancel_run" };
 
 export type Incoming =
   | { kind: "ack"; id: string }
   | { kind: "invalid"; id: string; round_id: string; errors: FieldError[]; message: string }
-  | { kind: "accepted"; id: string; round_id: string }
+  | { kind: "accepted" | "again"; id: string; round_id: string }
   | { kind: "refused"; id: string; round_id: string; message: string }
   | { kind: "summary"; rounds: Answered[] }
   | Replan;

@@ -16,6 +16,9 @@ export interface Panel {
   /** The fields of a live form as they are now. */
   replan(news: Replan): void;
   focus(): void;
+  touched(): boolean;
+  /** The round is gone: what was typed may still start the run again, or go too. */
+  late(dismiss: () => void): void;
 }
 
 type Send = (responses: Record<string, Response>) => void;
@@ -43,6 +46,8 @@ export function panel(round: Round, send: Send, check: Check): Panel {
   const links: HTMLElement[] = [];
   /** What Enter presses. A link is opened by its own click only. */
   let enter: HTMLButtonElement | null = null;
+  /** Set once it is too late for an answer. */
+  let dismiss: (() => void) | null = null;
   const trouble = h("div", { class: "error form-error", tabindex: "-1", hidden: true, dir: "auto" });
   const buttons = h("div", "buttons");
   const body = h("fieldset", { class: "all" }, ...requests.map(block), trouble, h("div", "bar", buttons));
@@ -50,6 +55,7 @@ export function panel(round: Round, send: Send, check: Check): Panel {
   const details =
     called &&
     h("details", {}, h("summary", {}, "What it was called with"), h("pre", { tabindex: 0, dir: "auto" }, called));
+  const touched = () => requests.some((one) => one.touched());
   const element = h("div", { class: "round", role: "form", tabindex: "-1", onkeydown: key }, details, body, hush);
   const name = many ? round.requests.length + " questions" : round.requests[0]!.message.slice(0, 120);
   element.setAttribute("aria-label", name || "Question");
@@ -99,14 +105,17 @@ export function panel(round: Round, send: Send, check: Check): Panel {
     const [first] = requests as [Request];
     const { plan } = first;
     const accept = () => send({ [plan.key]: { action: "accept" } });
-    const word = many || (plan.mode === "form" && plan.fields.length > 0) ? "Submit" : "Accept";
+    const asks = many || (plan.mode === "form" && plan.fields.length > 0);
+    const word = dismiss ? "Run again with this answer" : asks ? "Submit" : "Accept";
     enter = !many && plan.mode === "url" ? null : button(word, "primary", submit);
     fit();
     links.length = many ? links.length : 0;
     buttons.replaceChildren(
       ...(enter ? [enter] : [...linked(first, accept), ...(first.blocked ? [] : [button("I opened it myself", "", accept)])]),
-      ...(many ? [] : [button("Decline", "", () => leave("decline"))]),
-      button(many ? "Cancel all" : "Cancel", "quiet", () => leave("cancel")),
+      ...(many || dismiss ? [] : [button("Decline", "", () => leave("decline"))]),
+      dismiss
+        ? button("Dismiss", "quiet", dismiss)
+        : button(many ? "Cancel all" : "Cancel", "quiet", () => leave("cancel")),
     );
   }
 
@@ -136,7 +145,7 @@ export function panel(round: Round, send: Send, check: Check): Panel {
       usual();
       send(collect(() => action)!);
     };
-    if (!always && !requests.some((one) => one.touched())) return go();
+    if (!always && !touched()) return go();
     const before = buttons.contains(active(element)) ? null : active(element);
     const back = () => {
       usual();
@@ -145,7 +154,7 @@ export function panel(round: Round, send: Send, check: Check): Panel {
     };
     const word = action === "cancel" ? "Cancel" : "Decline";
     const keep = button(onlyLinks ? "Go back" : "Keep editing", "", back);
-    const lost = requests.some((one) => one.touched()) ? " What was typed is dropped." : "";
+    const lost = touched() ? " What was typed is dropped." : "";
     buttons.replaceChildren(
       h("span", "ask", `${word} ${many ? "all requests" : "this request"}?${lost}`),
       button("Yes, " + word.toLowerCase(), "danger", go),
@@ -160,7 +169,7 @@ export function panel(round: Round, send: Send, check: Check): Panel {
     if (event.key === "Escape") {
       event.preventDefault();
       if (asking) (buttons.lastChild as HTMLElement).click();
-      else leave("cancel", true);
+      else if (!dismiss) leave("cancel", true);
     }
     if (event.key !== "Enter" || event.shiftKey || event.altKey || asking) return;
     const target = event.target as HTMLElement;
@@ -203,6 +212,14 @@ export function panel(round: Round, send: Send, check: Check): Panel {
     focus() {
       // Never to a link: who just pressed Enter would open it.
       if (!requests.some((one) => one.focus())) (enter ?? element).focus();
+    },
+    touched,
+    late(gone) {
+      if (dismiss) return;
+      const had = buttons.contains(active(element));
+      dismiss = gone;
+      usual();
+      if (had) enter?.focus();
     },
   };
 }

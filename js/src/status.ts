@@ -34,7 +34,7 @@ export function header(cancelRun: () => void): Header {
 
   function offer(ask = false) {
     asking = ask;
-    const over = view?.state === "finished";
+    const over = view?.preview || view?.state === "finished";
     const first = button(ask ? "Yes, cancel the run" : "Cancel run", ask ? "danger" : "quiet", () => {
       if (!ask) return offer(true);
       offer();

@@ -87,6 +87,7 @@ export function view(round: Round | null, given: Partial<View> = {}): View {
     operation: "book waits",
     round,
     done: [],
+    again: null,
     execution_id: "e1",
     elapsed: 3,
     ...given,
