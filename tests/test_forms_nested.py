@@ -387,3 +387,22 @@ class TestBounds:
         schema = {"$ref": "#/$defs/d0", "properties": {"x": TEXT}, "$defs": {**doubling, "d40": {"type": "object"}}}
         assert [field["name"] for field in plan(schema)["fields"]] == ["x"]
         assert read_values(form(schema), {"x": {"text": "1"}}) == ({"x": "1"}, [])
+
+
+@pytest.mark.parametrize(
+    ("default", "sent", "hints"),
+    [
+        ({"b": 3, "c": {"d": True}}, {"b": 3, "c": {"d": True}}, 0),
+        ({}, {}, 0),
+        ({"b": "three"}, {"a": "x"}, 1),
+        ({"unknown": 1}, {"a": "x"}, 1),
+        (5, {"a": "x"}, 1),
+    ],
+)
+def test_the_default_of_the_root_counts_as_a_whole_where_it_is_valid(default: Any, sent: Any, hints: int) -> None:
+    flag = {"type": "object", "properties": {"d": {"type": "boolean"}}}
+    schema = {"properties": {"a": TEXT | {"default": "x"}, "b": {"type": "integer"}, "c": flag}, "default": default}
+    found = plan(schema)
+    untouched = {field["name"]: field["initial"] for field in found["fields"] if field["initial"] is not None}
+    assert read_values(form(schema), untouched) == (sent, [])
+    assert len(found["hints"]) == hints

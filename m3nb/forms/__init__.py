@@ -5,8 +5,8 @@ Python decides, the page draws: a plan is plain JSON, holds no answer, and the p
 Rules, one each:
 
 - An untouched form sends every valid default and nothing else. A default that its own schema refuses is no default.
-- An object's own default counts as a whole. Without a valid one, an object is what the defaults in it make: a required
-  one always (``{}`` at least), an optional one where these alone are valid.
+- An object's own default counts as a whole, the root's too. Without a valid one, an object is what the defaults in it
+  make: a required one always (``{}`` at least), an optional one where these alone are valid.
 - Cleared means omitted. ``""``, ``[]`` and ``null`` are sent only when they are chosen on purpose or are the default.
 - A required boolean is a question with two answers, an optional one has three states.
 - A choice is sent by its place in the list and keeps its JSON type.

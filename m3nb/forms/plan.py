@@ -9,7 +9,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from m3nb.elicitation import FormElicitationRequest, UrlElicitationRequest
 from m3nb.forms.hints import attributes_of, bounds_of, sentence
 from m3nb.forms.layout import Layout, refused, settled
-from m3nb.forms.placing import RawValue, raw_of
+from m3nb.forms.placing import RawValue, fields_of, raw_of
 from m3nb.forms.schemas import text_of
 from m3nb.forms.shapes import Branch, Control, Shape
 from m3nb.forms.values import layout_of_values
@@ -119,7 +119,7 @@ def compile_form(request: FormElicitationRequest | UrlElicitationRequest) -> For
         "message": request.message,
         "description": text_of(found.root, "description"),
         "fields": fields,
-        "hints": _hints(request),
+        "hints": _hints(request, found),
         "blocked": _blocked(found.shapes),
         "live": found.live,
     }
@@ -138,7 +138,12 @@ def _drawn(request: FormElicitationRequest, found: Layout) -> tuple[list[Field],
     """The fields of a layout, and the content that is sent when nobody touches them."""
     drawn = [(shape, *_field(request, shape)) for shape in found.shapes if shape.possible]
     content = {shape.name: value for shape, _, value in drawn if value is not _NOTHING}
-    if found.whole is None:
+    whole = _whole_default(request, found)
+    if whole is not None:
+        content = dict(found.root["default"])
+        for shape, field, _ in drawn:
+            field["initial"] = whole.get(shape.name)
+    elif found.whole is None:
         bad = refused(request, content)
         for shape, field, _ in drawn:
             # Refused by the schema around it, or the time was over before all could be checked.
@@ -152,6 +157,14 @@ def _drawn(request: FormElicitationRequest, found: Layout) -> tuple[list[Field],
     if question is not None:
         fields[0]["label"] = question
     return fields, content
+
+
+def _whole_default(request: FormElicitationRequest, found: Layout) -> dict[str, RawValue] | None:
+    """The root schema's own default, field by field; None without one that is valid and has a place in the fields."""
+    default = found.root.get("default")
+    if found.whole is not None or not isinstance(default, Mapping) or refused(request, dict(default)):
+        return None
+    return fields_of(tuple(shape for shape in found.shapes if shape.possible), default)
 
 
 def _field(request: FormElicitationRequest, shape: Shape) -> tuple[Field, Any]:
@@ -251,8 +264,9 @@ def _heading(root: Mapping[str, Any], fields: list[Field]) -> str | None:
     return None if generated or len(fields) == 1 or re.search(r"[a-z0-9][A-Z]|_", title) else title
 
 
-def _hints(request: FormElicitationRequest) -> list[str]:
-    return [
+def _hints(request: FormElicitationRequest, found: Layout) -> list[str]:
+    lost = found.whole is None and "default" in found.root and _whole_default(request, found) is None
+    return ["The server's default for the whole form is not valid here and was left out."] * lost + [
         f"The pattern {found['pattern']} cannot be checked here; the server checks it."
         for found in unchecked_patterns(request.requested_schema)
     ]
