@@ -83,9 +83,9 @@ export function control(field: Field, context: Context): Control {
   main.id ||= id();
   const label = h(group ? "span" : "label", { id: id(), for: group ? null : main.id, class: "label" });
   const flags = h("span", "optional");
-  // The label's own direction is the head's: what is said of it stands on the side where it ends.
-  const head = h(group ? "legend" : "div", { class: "head", dir: "auto" }, label, flags);
-  const element = group ? main : h("div", "field");
+  const head = h(group ? "legend" : "div", "head", label, flags);
+  // The direction of the label, whose text comes first, is the field's.
+  const element = group ? main : h("div", { class: "field", dir: "auto" });
   fill(element, [head, ...inner.body]);
   if (group) main.setAttribute("aria-labelledby", label.id);
   // Most fields say nothing more, and elements cost: these are made when there is something to say.
@@ -279,7 +279,7 @@ function ticks(entries: { label: string; description?: string | null }[], made: 
 }
 
 export function group(body: Child[], read: () => RawValue | null, marked: HTMLElement[], first?: HTMLElement): Inner {
-  const main = h("fieldset", { class: "field" });
+  const main = h("fieldset", { class: "field", dir: "auto" });
   return { body, main, group: true, read, marked, first: first ?? main };
 }
 

@@ -155,7 +155,7 @@ export function list(field: Field, context: Context, touch: () => void): Inner {
       button("↓", "", () => move(made, 1, 1)),
       button("×", "", () => drop(made)),
     ];
-    const made = { one, buttons, element: h("div", "item", one.element, h("div", "buttons", ...buttons)) };
+    const made = { one, buttons, element: h("div", "item", one.element, h("div", "buttons moves", ...buttons)) };
     rows.push(made);
     element.append(made.element);
     return made;
