@@ -98,6 +98,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     // The same round is never drawn again: what a person is typing stays as it is.
     if (view.round?.round_id !== before) change(view, before);
     if (view.state === "finished" && before === undefined) say("");
+    if (over()) hold(0);
     current?.done(view.done);
     shut();
   }
@@ -117,7 +118,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     }
     current = view.round && ask(view.round);
     // The page must not jump up and down again between two rounds.
-    hold(!current && view.state !== "finished" ? place.offsetHeight : 0);
+    hold(current ? 0 : place.offsetHeight);
     place.replaceChildren(...(current ? [current.element] : []));
     if (missed && asked?.round_id !== before) say(why);
     else if (current || view.state === "finished") say("");
