@@ -118,16 +118,22 @@ LEFT_OUT = """(form) => {
   return {missed: stops.filter((each) => !done(each)).map((each) => each.outerHTML),
           ringless: window.ringless.slice(1), stops: stops.length};
 }"""
+SENT = """(widget) => {
+  const status = widget.querySelector("[role=status].say");
+  status.textContent = "";
+  new MutationObserver(() => (widget.dataset.sent = "yes")).observe(status, {childList: true});
+  const all = widget.querySelectorAll("[role=form] :is(input, select, textarea, button.primary):not(:disabled)");
+  const first = [...all].find((each) => each.checkVisibility());
+  first?.focus();
+  return !!first && !!widget.querySelector("button.primary:not(:disabled, .open)");
+}"""
 
 
-def test_every_control_is_reached_by_tab_with_a_ring_around_it(gallery: Gallery) -> None:
-    """One form for each set of controls that cases have: from before the first control until the keyboard leaves it."""
+def test_everything_is_done_by_keyboard(gallery: Gallery) -> None:
+    """From before the first control until the keyboard leaves the form, a ring around each; Ctrl+Enter sends it."""
     keys = gallery.page.keyboard
-    kinds = [[kind for kind, _ in drawn["controls"]] for drawn in gallery.evaluate(DRAWN)]
-    unlike = {tuple(sorted(set(each))): name for name, each in zip(gallery.given, kinds, strict=True)}
-    walked = [(name, widget) for name, widget in gallery.forms() if name in {*unlike.values(), *WIDE}]
-    assert len(walked) >= 20
-    for name, widget in walked:
+    sends = []
+    for name, widget in gallery.forms():
         form = widget.get_by_role("form")
         form.evaluate(WATCH)
         left = form.evaluate(LEFT_OUT)
@@ -146,3 +152,34 @@ def test_every_control_is_reached_by_tab_with_a_ring_around_it(gallery: Gallery)
                 break
         else:
             raise AssertionError(f"{name} does not let go of the keyboard")
+        if widget.evaluate(SENT):
+            keys.press("Control+Enter")
+            sends.append(name)
+    assert len(sends) > 50
+    kept = """() => [...document.querySelectorAll(".m3nb")].map((each) => !!each.dataset.sent ||
+      !!each.querySelector("[aria-invalid=true]"))"""
+    answered = dict(zip(gallery.given, gallery.evaluate(kept), strict=True))
+    assert [name for name in sends if not answered[name]] == []
+
+
+# Each box that ends outside its widget or has more in it than it shows, but for those that can be scrolled.
+STICKS_OUT = """() => [...document.querySelectorAll(".m3nb")].flatMap((widget) => {
+  const edge = widget.getBoundingClientRect().right + 1;
+  const wide = [...widget.querySelectorAll("*")].filter((each) => each.getBoundingClientRect().right > edge);
+  return [...wide, ...(widget.scrollWidth > widget.clientWidth ? [widget] : [])].map((each) => each.outerHTML);
+})"""
+
+
+def test_nothing_sticks_out_of_a_form_of_320_pixels_or_zoomed_to_200_percent(gallery: Gallery) -> None:
+    narrow = gallery.page.add_style_tag(content=".m3nb { width: 320px !important; }")
+    assert gallery.evaluate("() => [...document.querySelectorAll('.m3nb')].map((each) => each.clientWidth)") == [
+        318 for _ in gallery.given
+    ]
+    assert gallery.evaluate(STICKS_OUT) == []
+    narrow.evaluate("(style) => style.remove()")
+    screen = gallery.context.new_cdp_session(gallery.page)
+    zoomed = {"width": 550, "height": 450, "deviceScaleFactor": 2, "mobile": False}
+    screen.send("Emulation.setDeviceMetricsOverride", zoomed)
+    assert gallery.evaluate("() => [innerWidth, devicePixelRatio]") == [550, 2]
+    assert gallery.evaluate(STICKS_OUT) == []
+    screen.send("Emulation.clearDeviceMetricsOverride")
