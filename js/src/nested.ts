@@ -58,14 +58,16 @@ function renewed(old: Control, field: Field, context: Context): Control {
   return old.update(field) ? old : control({ ...field, initial: carried(old, field) }, context);
 }
 
-/** What was chosen, as its place among the new options. */
+/** What was chosen, as its place among the new options or branches. */
 function carried(old: Control, next: Field): RawValue | null {
   const raw = old.field.control === next.control ? old.read() : null;
-  const place = (at: number) => next.options.findIndex(({ label }) => label === old.field.options[at]?.label);
+  const names = (field: Field) => field.branches ?? field.options;
+  const place = (at: number) => names(next).findIndex(({ label }) => label === names(old.field)[at]?.label);
   if (raw?.choices) return { choices: raw.choices.map(place).filter((at) => at >= 0) };
-  if (raw?.choice === undefined) return raw;
-  const choice = place(raw.choice);
-  return choice < 0 ? null : { choice };
+  const chosen = raw?.choice ?? raw?.branch;
+  if (chosen === undefined) return raw;
+  const at = place(chosen);
+  return at < 0 ? null : raw!.branch === undefined ? { choice: at } : { ...raw, branch: at };
 }
 
 /** An optional object is added on purpose, and taken away again; what was typed comes back with it. */
@@ -254,7 +256,8 @@ export function union(field: Field, context: Context): Control {
   const asChoice = (from: Field, value: RawValue | null): Field => ({
     ...from,
     control: "choice",
-    options: from.branches!,
+    // Without what is in them: branches whose fields change are the same choice.
+    options: from.branches!.map((each) => ({ ...each, fields: null, field: null })),
     initial: value,
   });
   const changed = () => {

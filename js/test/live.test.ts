@@ -200,6 +200,43 @@ describe("a live form", () => {
     page.free();
   });
 
+  test("what was typed in a choice that is not shown is still there after its plan changed", async () => {
+    const plan = (more: Field[]) => [
+      kind,
+      union("pay", [
+        { label: "Card", fields: [at("/pay/number"), ...more] },
+        { label: "Bank", fields: [at("/pay/iban"), ...more] },
+      ]),
+    ];
+    const page = await open([live(plan([]))]);
+    page.labelled("Card").click();
+    type(page.labelled("number"), "42");
+    page.labelled("Bank").click();
+    type(page.labelled("iban"), "DE1");
+    await changed(page, "kind", "a");
+    answer(page, plan([at("/pay/note")]));
+    expect(page.labelled("iban").value).toBe("DE1");
+    page.labelled("Card").click();
+    type(page.labelled("note"), "n");
+    await sends(page, { kind: { text: "a" }, pay: { branch: 0, fields: { number: { text: "42" }, note: { text: "n" } } } });
+    page.labelled("Bank").click();
+    await sends(page, { kind: { text: "a" }, pay: { branch: 1, fields: { iban: { text: "DE1" } } } });
+    page.free();
+  });
+
+  test("a choice that gets another kind before the chosen one keeps the chosen one", async () => {
+    const plan = (...names: string[]) => [kind, union("pay", names.map((label) => ({ label, fields: [at("/pay/" + label)] })))];
+    const page = await open([live(plan("card", "bank"))]);
+    page.labelled("bank").click();
+    type(page.all<HTMLInputElement>("input:not([type=radio])").at(-1)!, "DE1");
+    await changed(page, "kind", "a");
+    answer(page, plan("cash", "card", "bank"));
+    await sends(page, { kind: { text: "a" }, pay: { branch: 2, fields: { bank: { text: "DE1" } } } });
+    answer(page, plan("cash"));
+    await sends(page, { kind: { text: "a" } });
+    page.free();
+  });
+
   test("items whose plan changes keep what was typed, and the place of what was chosen", async () => {
     const options = (...names: string[]) => names.map((label) => ({ label, description: null }));
     const plan = (...names: string[]) => [kind, list("tags", { ...TAG, control: "choice", required: true, options: options(...names) })];
