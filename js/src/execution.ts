@@ -90,11 +90,12 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
     if (!view) return;
     const before = current?.round.round_id;
     head.draw(view);
-    if (view.execution_id !== execution) {
-      execution = view.execution_id;
+    // Another run took its place. (An id that only becomes known is that of the same round.)
+    if (execution !== view.execution_id && view.round?.round_id !== before) {
       done.replaceChildren();
       if (before) answered.add(before);
     }
+    execution = view.execution_id;
     // The same round is never drawn again: what a person is typing stays as it is.
     if (view.round?.round_id !== before) change(view, before);
     if (view.state === "finished" && before === undefined) say("");
@@ -184,7 +185,7 @@ function render({ model, el, signal }: { model: Model; el: HTMLElement; signal?:
       if (!current || current.round.round_id === message.round_id) say("Answer stored. The run goes on.");
     } else if (message.id === asked?.id) {
       settle();
-      if (!("message" in message)) {
+      if (message.kind === "again") {
         dismiss();
         return say("Started again with this answer.");
       }

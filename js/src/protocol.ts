@@ -137,7 +137,8 @@ export type Outgoing =
 export type Incoming =
   | { kind: "ack"; id: string }
   | { kind: "invalid"; id: string; round_id: string; errors: FieldError[]; message: string }
-  | { kind: "accepted" | "again"; id: string; round_id: string }
+  | { kind: "accepted"; id: string; round_id: string }
+  | { kind: "again"; id: string; round_id: string }
   | { kind: "refused"; id: string; round_id: string; message: string }
   | { kind: "summary"; rounds: Answered[] }
   | Replan;

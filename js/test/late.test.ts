@@ -103,3 +103,12 @@ test("a preview has no run that could be cancelled", async () => {
   expect(preview.all("button").map((each) => each.textContent)).not.toContain("Cancel run");
   preview.free();
 });
+
+test("an execution whose id becomes known is the same one", async () => {
+  const page = new Page(view(round([NAME]), { execution_id: "unknown" }));
+  await page.settled();
+  type(page.labelled("name"), "Ada");
+  page.show(view(round([NAME])));
+  expect(page.button("Submit").matches(":disabled")).toBe(false);
+  page.free();
+});

@@ -101,7 +101,7 @@ def outputs(browser: Browser) -> Iterator[Page]:
     need(AXE.exists(), "axe-core is not installed", "npm --prefix js ci")
     source, css = ((ROOT / "m3nb" / "static" / f"execution.{kind}").read_text("utf-8") for kind in ("js", "css"))
     views: list[dict[str, Any]] = [m3nb.preview(**given).widget.view for given in FORMS.values()]
-    page = browser.new_page()
+    page = browser.new_page(viewport={"width": 900, "height": 1400})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.set_content(PAGE.replace("CSS", css))
@@ -130,6 +130,6 @@ def test_every_theme_is_followed_and_has_contrast(outputs: Page, theme: str) -> 
     assert {*map(tuple, drawn)} == {(*rgb, shade)}
     found = outputs.evaluate(LOOK)
     assert found["wrong"] == []
-    assert min(found["contrast"].count(where) for where in ("page", "shadow")) > 300
+    assert min(found["contrast"].count(where) for where in ("page", "shadow")) > 200
     OUTPUT.mkdir(exist_ok=True)
-    outputs.screenshot(path=OUTPUT / f"vscode-{theme.lower().replace(' ', '-')}.png", full_page=True)
+    outputs.screenshot(path=OUTPUT / f"vscode-{theme.lower().replace(' ', '-')}.png")

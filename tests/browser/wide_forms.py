@@ -112,3 +112,9 @@ FORMS = {
         "message": "Log in",
     },
 }
+
+HUGE = _form(
+    "Every one of these, please. " * 740,
+    {f"field{nth}": {"type": ("string", "integer", "boolean")[nth % 3], "title": f"Field {nth}"} for nth in range(300)},
+)
+"""A message of 20 kilobytes and 300 fields."""
