@@ -86,6 +86,8 @@ class _Server(Model):
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
+            if name == "url":
+                value = value.partition("?")[0] + "?…" if "?" in value else value
             yield (name, sorted(value)) if name in ("environment", "headers") else (name, value)
 
 
@@ -110,8 +112,9 @@ class StdioServer(_Server):
 class HTTPServer(_Server):
     """An MCP server reached over streamable HTTP at ``url``.
 
-    ``headers`` go with every request; a value may be a `SecretReference`. ``loopback_only`` refuses a host that is not
-    this machine. ``protocol`` as in `StdioServer`.
+    ``headers`` go with every request; a value may be a `SecretReference`. Parameters of the URL that are secret by
+    their name are hidden like headers are, from the store and from what is shown. ``loopback_only`` refuses a host that
+    is not this machine. ``protocol`` as in `StdioServer`.
     """
 
     name: ServerName

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64encode
 from typing import Any
 
 import pytest
 from asking import CASES, form, pending, url
 from hypothesis import given, settings, strategies as st
 
+from m3nb import HTTPServer, ServerBinding
 from m3nb.elicitation import ElicitationResponse
 from m3nb.redaction import REDACTED, is_secret_name, redact_responses
+from m3nb.runtime.launch import resolve
+from m3nb.types import AgentSpec
 
 
 def shown(content: Any, schema: Any = None, **options: Any) -> Any:
@@ -251,3 +255,24 @@ def test_it_never_raises_and_leaks_no_secret(content: Any, schema: Any, secrets:
 def test_secrets_that_cannot_be_read_hide_everything() -> None:
     broken: Any = [None]
     assert shown({"x": "a", "y": 1}, secrets=broken) == {"x": REDACTED, "y": REDACTED}
+
+
+def test_what_a_server_knows_of_a_header_or_address_is_hidden(kit, store) -> None:
+    basic = "Basic " + b64encode(b"ada:correct-horse").decode()
+    secrets = {
+        "Authorization": (basic, ["correct-horse", "ada:correct-horse", basic.split()[1]]),
+        "Cookie": ("theme=dark; session=0123456789abcdef", ["0123456789abcdef"]),
+        "X-Api-Key": ("Bearer sesame-open-123", ["sesame-open-123"]),
+    }
+    for name, (value, parts) in secrets.items():
+        server = HTTPServer(name="there", url="http://127.0.0.1:9/mcp", headers={name: value})
+        [launch] = resolve(AgentSpec(harness={"kind": "scripted"}, servers=[ServerBinding(server=server)]))
+        assert {value, *parts} <= set(launch.secrets)
+    server = HTTPServer(name="there", url="http://127.0.0.1:9/mcp?page=2&access_token=sesame-open-456&x=")
+    handle = kit.agents([{"harness": "scripted"}])[0].submit("there:x sesame-open-456", server=server)
+    error = handle.result(timeout=30).error
+    assert error.code == "server_lost"
+    [record] = store.list_executions()
+    assert record.spec["servers"][0]["server"]["url"].endswith("/mcp?page=2&access_token=[REDACTED]&x=")
+    events = [event.payload for event in store.events(handle.execution_id)]
+    assert "sesame-open" not in f"{server!r}{error}{events}"

@@ -5,19 +5,21 @@ Resolved at submission and handed to the worker in memory. The store keeps names
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
 import shutil
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from m3nb.elicitation import Model
 from m3nb.errors import ModelValidationError, ServerError, UnsupportedFeature
-from m3nb.redaction import is_secret_name
+from m3nb.redaction import REDACTED, is_secret_name
 from m3nb.types import AgentSpec, HTTPServer, InProcessServer, SecretReference, ServerBinding, StdioServer
 
 SECRET_LENGTH = 8
@@ -129,11 +131,22 @@ def _http(server: HTTPServer, selector: str, protocol: str) -> HTTPLaunch:
                 "without line breaks or spaces at the ends",
                 details={"operation": "execution.submit", "server": selector, "header": name},
             )
-    whole = _secrets(server.headers, headers)
-    # "Bearer abc": the server knows, and may echo, the second half alone.
-    parts = [value.rpartition(" ")[2] for value in whole]
-    secrets = dict.fromkeys(value for value in (*whole, *parts) if len(value) >= SECRET_LENGTH)
+    known = _secrets(server.headers, headers)
+    known += tuple(value for name, value in parse_qsl(urlsplit(server.url).query) if is_secret_name(name))
+    parts = (part for value in known for part in (value, *_parts(value)))
+    secrets = dict.fromkeys(value for value in parts if len(value) >= SECRET_LENGTH)
     return HTTPLaunch(selector=selector, protocol=protocol, secrets=tuple(secrets), url=server.url, headers=headers)
+
+
+def _parts(header: str) -> Iterable[str]:
+    """What a server knows of a header, and may echo, alone: a bearer's token, a cookie's value, a basic password."""
+    yield from (pair.strip().partition("=")[2] for pair in header.split(";"))
+    scheme, _, rest = header.rpartition(" ")
+    yield rest
+    if scheme.lower() == "basic":
+        with contextlib.suppress(ValueError):  # binascii's and UTF-8's errors are such
+            pair = b64decode(rest).decode()
+            yield from (pair, pair.partition(":")[2])
 
 
 def _check_url(server: HTTPServer, selector: str) -> None:
@@ -223,8 +236,8 @@ def _command(server: StdioLaunch, folder: str | None) -> str:
 def storable(spec: Model) -> dict[str, Any]:
     """The spec as JSON for the store: values of environments and headers are withheld, their names kept.
 
-    So are the answers of a plan; the factory of an in-process server is left out. Raises `ModelValidationError` for
-    a plan that is nested too deeply to be written.
+    So are the values of a URL's parameters that are secret by their name, and the answers of a plan; the factory of an
+    in-process server is left out. Raises `ModelValidationError` for a plan that is nested too deeply to be written.
     """
     try:
         dumped: dict[str, Any] = spec.model_dump(mode="json", exclude={"servers": {"__all__": {"server": {"factory"}}}})
@@ -234,12 +247,24 @@ def storable(spec: Model) -> dict[str, Any]:
         ) from None
     for binding in dumped.get("servers", ()):
         server = binding.get("server") or {}
+        if "url" in server:
+            server["url"] = _without_secrets(server["url"])
         for mapping in ("environment", "headers"):
             for name, value in (server.get(mapping) or {}).items():
                 if not isinstance(value, dict):
                     server[mapping][name] = {"source": "withheld", "name": name}
     _withhold_answers(dumped.get("elicitation"))
     return dumped
+
+
+def _without_secrets(url: str) -> str:
+    address, mark, query = url.partition("?")
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    shown = (
+        name + equals + (REDACTED if value and is_secret_name(unquote(name)) else value)
+        for name, equals, value in pairs
+    )
+    return address + mark + "&".join(shown)
 
 
 def _withhold_answers(plan: dict[str, Any] | None) -> None:
