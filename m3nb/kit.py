@@ -451,5 +451,8 @@ def _built(model: Callable[..., Any], /, **fields: Any) -> Any:
     try:
         return model(**fields)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc'])) or 'spec'}: {e['msg']}" for e in error.errors(include_input=False)]
+        problems = [
+            f"{'.'.join(map(str, each['loc'])) or 'spec'}: {each['msg'].removeprefix('Value error, ')}"
+            for each in error.errors(include_input=False)
+        ]
         raise ModelValidationError("; ".join(problems), details={**_SUBMIT, "problems": problems}) from None

@@ -257,6 +257,18 @@ class AgentSpec(_Spec):
     elicitation_round_limit: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     answer_within_seconds: Seconds | None = None
 
+    @field_validator("elicitation", mode="before")
+    @classmethod
+    def _one_plan(cls, given: Any) -> Any:
+        # A mapping is a plan that was written as JSON.
+        if (
+            given is None
+            or isinstance(given, Expectation | Combination)
+            or "kind" in (given if isinstance(given, Mapping) else ())
+        ):
+            return given
+        raise ValueError(f"is one plan, not a {type(given).__name__}: expect_form(…), or sequence(…) of several")
+
     @model_validator(mode="after")
     def _complete(self) -> AgentSpec:
         if (self.harness is None) == (self.harness_profile is None):

@@ -15,6 +15,7 @@ from m3nb import (
     ExecutionResult,
     ExecutionStatus,
     MCPTestKit,
+    ModelValidationError,
     SQLiteExecutionStore,
     StdioServer,
     expect_form,
@@ -222,6 +223,12 @@ def test_the_history_hides_what_is_secret_and_the_server_gets_it(kit, log: Path,
     [response] = events(handle, "elicitation.response")
     shown = response["responses"]["elicitation"]["content"]
     assert shown == {"pin": "[REDACTED]", "note": "key [REDACTED]", "[REDACTED]": 1}
+
+
+@pytest.mark.parametrize("given", [[ADDRESSED], (ADDRESSED, ADDRESSED), {"shipping_address": {}}, "address"])
+def test_what_is_no_plan_is_refused_with_the_way_to_make_one(kit, given: Any) -> None:
+    with pytest.raises(ModelValidationError, match=r"^elicitation: is one plan, not a .*sequence"):
+        run(kit, shipping(), "shipping:book_shipment {}", given)
 
 
 def test_a_plan_needs_no_store_that_lasts(log: Path) -> None:
