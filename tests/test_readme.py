@@ -65,6 +65,8 @@ def test_ci_runs_the_readme_s_test_command() -> None:
     assert command.replace("pip install ", "pip install -q ") in script
 
 
-def test_the_screenshot_is_there() -> None:
-    (picture,) = re.findall(r"!\[[^]]*\]\(([^)]*)\)", README)
-    assert (ROOT / picture).stat().st_size > 10_000
+def test_the_screenshots_are_there() -> None:
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]*)\)", README)
+    assert len(pictures) == README.count("![") == 2
+    for picture in pictures:
+        assert (ROOT / picture).stat().st_size > 10_000
