@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
@@ -87,7 +88,7 @@ class _Server(Model):
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             if name == "url":
-                value = value.partition("?")[0] + "?…" if "?" in value else value
+                value = re.sub(r"//[^/?#]*@", "//…@", value.partition("?")[0]) + ("?…" if "?" in value else "")
             yield (name, sorted(value)) if name in ("environment", "headers") else (name, value)
 
 

@@ -265,6 +265,33 @@ def test_plain_values_get_responses_of_ours_and_a_result_that_raises_is_how_it_e
     assert "it ended badly" in page.view["error"]
 
 
+@KINDS
+@pytest.mark.parametrize("method", ["pending_elicitation", "snapshot", "respond_elicitation", "cancel"])
+def test_a_method_that_exits_is_words_and_the_form_goes_on(
+    kind: Any, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = kind([stand_in.address()])
+    page = LocalPage(form(handle))
+    page.wait_for_round()
+
+    def leave(*_: Any, **__: Any) -> None:
+        raise SystemExit(3)
+
+    async def leave_later(*_: Any, **__: Any) -> None:
+        leave()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handle, method, leave if kind is stand_in.Handle else leave_later)
+        if method in ("pending_elicitation", "snapshot"):
+            eventually(lambda: "sys.exit(3)" in (page.view["error"] or ""))
+        else:
+            asked = {"kind": "cancel_run"} if method == "cancel" else submit(page.view, "accept", STREET)
+            reply = ask(page, asked)
+            assert (reply["kind"], "sys.exit(3)" in reply["message"]) == ("refused", True)
+    eventually(lambda: page.view["error"] is None)
+    assert ask(page, submit(page.view, "accept", STREET))["kind"] == "accepted"
+
+
 def test_what_is_no_handle_is_named() -> None:
     with pytest.raises(ModelValidationError, match="str is no execution handle: it has no pending_elicitation"):
         m3nb.form("run-1")

@@ -268,6 +268,7 @@ def test_what_a_server_knows_of_a_header_or_address_is_hidden(kit, store) -> Non
         server = HTTPServer(name="there", url="http://127.0.0.1:9/mcp", headers={name: value})
         [launch] = resolve(AgentSpec(harness={"kind": "scripted"}, servers=[ServerBinding(server=server)]))
         assert {value, *parts} <= set(launch.secrets)
+    assert "correct-horse" not in repr(HTTPServer(name="there", url="https://ada:correct-horse@there.example/mcp"))
     server = HTTPServer(name="there", url="http://127.0.0.1:9/mcp?page=2&access_token=sesame-open-456&x=")
     handle = kit.agents([{"harness": "scripted"}])[0].submit("there:x sesame-open-456", server=server)
     error = handle.result(timeout=30).error

@@ -104,8 +104,11 @@ class Adapter:
         self.call("cancel")
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the handle and wait for its value."""
-        value = getattr(self.handle, name)(*arguments, **options)
+        """Call a method of the handle and wait for its value. One that exits is an error like any other."""
+        try:
+            value = getattr(self.handle, name)(*arguments, **options)
+        except SystemExit as error:  # it would end the watcher's thread, without a word
+            raise _exited(error) from error
         return self._settle(value) if inspect.isawaitable(value) else value
 
     async def result_here(self) -> Any:
@@ -165,7 +168,14 @@ class Adapter:
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
+    try:
+        return await value
+    except SystemExit as error:  # it would end the loop, for every handle on it
+        raise _exited(error) from error
+
+
+def _exited(error: SystemExit) -> RuntimeError:
+    return RuntimeError(f"the handle called sys.exit({'' if error.code is None else repr(error.code)})")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
